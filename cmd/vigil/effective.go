@@ -50,7 +50,7 @@ func (o *options) attrs() slog.Attr {
 // visible returns the value, masked if it is secret.
 func (o *option) visible() string { return o.show(o.get()) }
 
-// show returns what may be shown of a value of the option.
+// show returns the part of a value that may be shown.
 func (o *option) show(value string) string {
 	if o.secret && value != "" {
 		return masked
@@ -58,7 +58,7 @@ func (o *option) show(value string) string {
 	return users.ReplaceAllString(value, "://"+masked+"@")
 }
 
-// users are the users with their passwords in URLs.
+// users matches users and passwords in URLs.
 var users = regexp.MustCompile(`://[^/?#,\s]*@`)
 
 // withoutUsers makes an option reject a URL with a user.
@@ -73,8 +73,8 @@ func withoutUsers(o *option, instead string) *option {
 	return o
 }
 
-// typed returns the value for the log: booleans and whole numbers by their types, all others as
-// text.
+// typed returns the value for the log. Booleans and whole numbers keep their types, other values
+// become text.
 func (o *option) typed() any {
 	value := o.visible()
 	if o.isBool {
@@ -93,8 +93,8 @@ func (o *option) typed() any {
 	return value
 }
 
-// logConfiguration logs all settings without effect, and the effective configuration for those who
-// look for a cause. Everybody else asks for it: vigil config.
+// logConfiguration logs all settings without effect. At the debug level it also logs the effective
+// configuration, which vigil config prints too.
 func (o *options) logConfiguration(log *slog.Logger) {
 	log.Debug("effective configuration", o.attrs())
 	o.each(func(opt *option) {
@@ -169,8 +169,8 @@ func (o *options) printEffective(w io.Writer, format string) error {
 	return t.Flush()
 }
 
-// writeYAML writes the effective configuration as a configuration file, with the origin of what is
-// not a default. A secret is a comment.
+// writeYAML writes the effective configuration as a configuration file. Each value that is not a
+// default has its origin in a comment, and each secret is only a comment.
 func (o *options) writeYAML(w io.Writer) error {
 	var err error
 	o.each(func(opt *option) {

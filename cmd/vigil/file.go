@@ -18,7 +18,7 @@ import (
 	"vigil/server"
 )
 
-// maxConfigFile bounds a configuration file, in bytes.
+// maxConfigFile limits the size of a configuration file, in bytes.
 const maxConfigFile = 1 << 20
 
 // groupKeys are the keys of etcd's configuration file that contain a group of keys, with the flag
@@ -60,7 +60,7 @@ var groupKeys = map[string]map[string]string{
 		"password": "discovery-password"},
 }
 
-// oldKeys are keys in the example configuration files of etcd that etcd ignores.
+// oldKeys are keys in etcd's example configuration files that etcd ignores.
 var oldKeys = []string{"discovery", "discovery-fallback", "discovery-proxy", "enable-v2", "proxy",
 	"proxy-dial-timeout", "proxy-failure-wait",
 	"proxy-read-timeout", "proxy-refresh-interval", "proxy-write-timeout"}
@@ -73,11 +73,11 @@ func (p *parser) file(path string) {
 		return
 	}
 	if root != nil {
-		p.mapping(path, root, nil)
+		p.setMapping(path, root, nil)
 	}
 }
 
-// readYAML returns the mapping in a file, nil if the file is empty.
+// readYAML returns the mapping in a file, nil for an empty file.
 func readYAML(path string) (*yaml.Node, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -116,9 +116,9 @@ func readYAML(path string) (*yaml.Node, error) {
 	return nil, fmt.Errorf("%s:%d: want keys and values", path, doc.Content[0].Line)
 }
 
-// resolveAliases puts the value of an anchor where an alias refers to it, and the keys of a merged
-// mapping where they are not set. Nothing below an alias is visited again, so that aliases of
-// aliases cannot multiply the work.
+// resolveAliases replaces each alias with the value of its anchor, and adds the keys of a merged
+// mapping that are not set. It visits nothing below an alias again, so that aliases of aliases
+// cannot multiply the work.
 func resolveAliases(path string, n *yaml.Node) error {
 	for i, child := range n.Content {
 		if child.Kind == yaml.AliasNode {
@@ -137,7 +137,7 @@ func resolveAliases(path string, n *yaml.Node) error {
 	return nil
 }
 
-// mergeKeys replaces << by the keys of its mapping that are not set.
+// mergeKeys replaces << with those keys of its mapping that are not set.
 func mergeKeys(path string, n *yaml.Node) error {
 	set := map[string]bool{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -163,12 +163,12 @@ func mergeKeys(path string, n *yaml.Node) error {
 	return nil
 }
 
-// mapping sets the options with a value in a mapping. names has the flag of each key; it is nil for
-// the whole file.
-func (p *parser) mapping(path string, m *yaml.Node, names map[string]string) {
+// setMapping sets the options in a mapping. names has the flag of each key; it is nil for the whole
+// file.
+func (p *parser) setMapping(path string, m *yaml.Node, names map[string]string) {
 	seen := map[string]int{}
 	for i := 0; i+1 < len(m.Content); i += 2 {
-		// Like etcd, whose decoder ignores the letter case of keys.
+		// etcd's decoder ignores the letter case of keys too.
 		key, value := strings.ToLower(m.Content[i].Value), m.Content[i+1]
 		where := fmt.Sprintf("%s:%d", path, m.Content[i].Line)
 		if first := seen[key]; first > 0 {
@@ -191,29 +191,29 @@ func (p *parser) mapping(path string, m *yaml.Node, names map[string]string) {
 		case names == nil && slices.Contains(oldKeys, key):
 			p.o.unusedKeys = append(p.o.unusedKeys, where+": "+key)
 		case group != nil && value.Kind == yaml.MappingNode:
-			p.mapping(path, value, group)
+			p.setMapping(path, value, group)
 		case group != nil:
 			p.fail(fmt.Errorf("%s: %s: want keys and values", where, key))
 		case o == nil || name == "config-file" || name == "version":
 			p.fail(fmt.Errorf("%s: there is no key %s%s", where, key,
-				didYouMean("", spelling.Nearest(key, p.keys(names)))))
+				didYouMean("", spelling.Nearest(key, p.keyNames(names)))))
 		default:
 			text, err := scalar(o, value)
 			if err != nil {
 				p.fail(fmt.Errorf("%s: %s: %w", where, key, err))
 				continue
 			}
-			p.set(o, []string{text}, origin{"file", where})
+			p.setOption(o, []string{text}, origin{"file", where})
 		}
 	}
 }
 
-// keys returns the keys of a group, or of the whole file if names is nil.
-func (p *parser) keys(names map[string]string) []string {
+// keyNames returns the keys of a group, or of the whole file if names is nil.
+func (p *parser) keyNames(names map[string]string) []string {
 	if names != nil {
 		return slices.Sorted(maps.Keys(names))
 	}
-	list := slices.DeleteFunc(p.o.names(),
+	list := slices.DeleteFunc(p.o.flagNames(),
 		func(name string) bool { return name == "config-file" || name == "version" })
 	for _, group := range slices.Sorted(maps.Keys(groupKeys)) {
 		if !strings.Contains(group, ".") {
@@ -223,13 +223,13 @@ func (p *parser) keys(names map[string]string) []string {
 	return list
 }
 
-// scalar converts a value of the file to the form of the command line.
+// scalar converts a value in the file to its form on the command line.
 func scalar(o *option, v *yaml.Node) (string, error) {
 	switch v.Kind {
 	case yaml.ScalarNode:
 		if o.isBool {
 			var b bool
-			if v.Decode(&b) == nil { // yes and no, on and off, too
+			if v.Decode(&b) == nil { //  yes, no, on and off are booleans too
 				return strconv.FormatBool(b), nil
 			}
 			return v.Value, nil

@@ -26,7 +26,7 @@ type options struct {
 	unusedKeys  []string // keys of the configuration file of old versions of etcd
 }
 
-// unknownVar is a variable ETCD_* without a flag, and the one that is probably meant.
+// unknownVar is a variable ETCD_* without a flag, and a suggestion.
 type unknownVar struct{ name, meant string }
 
 // section is a group of flags in --help.
@@ -296,7 +296,7 @@ func archiveFlags(a *server.Archive) []*option {
 	}
 }
 
-// v2Deprecation accepts the stages that etcd has left.
+// v2Deprecation accepts the stages that etcd still has.
 func v2Deprecation() *option {
 	stage := "write-only"
 	o := oneOf(&stage, "v2-deprecation", "", "write-only", "write-only-drop-data", "gone")
@@ -304,7 +304,7 @@ func v2Deprecation() *option {
 	return o
 }
 
-// maxLearners is 0 for none. Config has a negative number for that.
+// maxLearners is 0 for none. The field of Config is negative for that.
 func maxLearners(p *int) *option {
 	o := numberFrom(0, p, "max-learners", "limit of learners in the cluster; 0 for none")
 	set, get := o.set, o.get
@@ -324,7 +324,7 @@ func maxLearners(p *int) *option {
 	return o
 }
 
-// scrubRate is 0 for never. Config has a negative number for that.
+// scrubRate is 0 for never. The field of Config is negative for that.
 func scrubRate(p *int64) *option {
 	o := signed(p, "scrub-bytes-per-second", "BYTES",
 		"rate at which the scrubber reads stored data to find damage; 0 for no scrubber (not in etcd)")
@@ -342,12 +342,11 @@ func scrubRate(p *int64) *option {
 	return o
 }
 
-// oneLine returns the text of an error on one line. Of what others have given, characters and bytes
-// that a terminal acts on are escaped.
+// oneLine returns the text of an error on one line. It escapes characters and bytes in the input of
+// others that a terminal acts on.
 func oneLine(err error) string { return escape(strings.ReplaceAll(err.Error(), "\n", "; ")) }
 
-// escape replaces the characters of a text that would steer a terminal, or begin a line, by their
-// escapes.
+// escape escapes characters that would control a terminal or begin a line.
 func escape(text string) string {
 	var b strings.Builder
 	for text != "" {

@@ -61,8 +61,8 @@ func (o *option) describe(w io.Writer) {
 	fmt.Fprintf(w, "%s\n        %s\n", head, text)
 }
 
-// help writes the help of the named flags, or the whole text if there are none, or only commands.
-// The error names every word that is neither.
+// help writes the help of the named flags, or the whole text if there are no flags or only
+// commands. The error names every unknown word.
 func help(w io.Writer, words []string) error {
 	o := newOptions()
 	o.config = o.config.WithDefaults()
@@ -78,7 +78,7 @@ func help(w io.Writer, words []string) error {
 		})
 		if at == len(named) && !slices.Contains(commands, word) {
 			errs = append(errs, fmt.Errorf("there is no flag or command %q%s", word,
-				suggestWord(word, o.names())))
+				suggestWord(word, o.flagNames())))
 		}
 	}
 	switch {

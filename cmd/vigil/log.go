@@ -26,7 +26,7 @@ type logging struct {
 
 const defaultRotation = `{"maxsize": 100, "maxage": 0, "maxbackups": 0, "localtime": false, "compress": false}`
 
-// levels are etcd's, by severity.
+// levels are etcd's log levels, by severity.
 var levels = []string{"debug", "info", "warn", "error", "dpanic", "panic", "fatal"}
 
 var slogLevels = map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo,
@@ -99,8 +99,8 @@ func (l *logging) validate() error {
 	return err
 }
 
-// openLog opens the log of the process, and directs the lines of libraries to it. people, if not
-// nil, gets all lines.
+// openLog opens the log of the process, and redirects the log lines of libraries to it. people, if
+// not nil, gets all lines.
 func openLog(l *logging, people *terminalLog) (*logline.Log, *slog.Logger, error) {
 	c, err := l.config()
 	if err != nil {
@@ -115,14 +115,14 @@ func openLog(l *logging, people *terminalLog) (*logline.Log, *slog.Logger, error
 		log = slog.New(people)
 	}
 	slog.SetDefault(log)
-	// The other lines of the transport are about connections broken by clients; this program logs
+	// The other lines of the transport are about connections that clients broke; this program logs
 	// calls itself.
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, libraryLines{log}))
 	return out, log, nil
 }
 
-// libraryLines receives the lines of libraries, each DATE TIME ERROR: TEXT. The text, which a
-// client may have chosen, becomes an attribute: lines are counted by their messages.
+// libraryLines receives the log lines of libraries, each DATE TIME ERROR: TEXT. The text becomes an
+// attribute: lines are counted by their messages, and a client may have chosen the text.
 type libraryLines struct{ log *slog.Logger }
 
 // Write implements io.Writer.
@@ -132,7 +132,7 @@ func (l libraryLines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// reopenOnHangup reopens the files of the log at each SIGHUP: programs that rotate logs send it.
+// reopenOnHangup reopens the log files at each SIGHUP: programs that rotate logs send it.
 func reopenOnHangup(out *logline.Log, log *slog.Logger) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)

@@ -23,8 +23,8 @@ import (
 	"vigil/server"
 )
 
-// stopTimeout bounds the wait for pending requests at a clean stop. Connections that are still open
-// then are closed. Scripts written for etcd expect a member to exit within a second and a half.
+// stopTimeout limits the wait for pending requests at a clean stop. Then the remaining connections
+// are closed. Scripts written for etcd expect a member to exit within a second and a half.
 const stopTimeout = 1200 * time.Millisecond
 
 func main() {
@@ -81,7 +81,7 @@ func run(args []string) int {
 
 // runMember runs a member until a signal or an error, and returns the exit code.
 func runMember(o *options) int {
-	// Signals are received before the start, so that an early signal stops the member too.
+	// Catch signals before the start, so that an early signal stops the member too.
 	inTerminal := o.forPeople(os.Stderr)
 	stop, hurry := onSignals(inTerminal)
 	outliveReaders()
@@ -102,7 +102,7 @@ func runMember(o *options) int {
 	}
 	o.config.Logger = log
 	if !o.config.EnablePprof && !log.Enabled(context.Background(), slog.LevelDebug) {
-		// there is no way to read the profile, whose tables take more than a megabyte
+		// no one can read the memory profile, and its tables take more than a megabyte
 		runtime.MemProfileRate = 0
 	}
 	keepHeadroom()
@@ -149,7 +149,7 @@ func waitForStop(m *server.Member, stop context.Context, log *slog.Logger) int {
 		log.Info("stopping", "signal", s.String())
 	case err := <-m.Failed():
 		if errors.Is(err, server.ErrRemoved) {
-			// An operator requested this: a supervisor should not start the member again.
+			// An operator requested this: a supervisor should not restart the member.
 			log.Info("stopping", "reason", err.Error())
 			return 0
 		}
@@ -159,14 +159,14 @@ func waitForStop(m *server.Member, stop context.Context, log *slog.Logger) int {
 	return 0
 }
 
-// notStarted reports why the member does not start, and returns the exit code. A log elsewhere has
-// the reason, too.
+// notStarted reports why the member does not start, and returns the exit code. If the log goes
+// elsewhere, it has the reason too.
 func (o *options) notStarted(out *logline.Log, log *slog.Logger, err error) int {
 	if slices.ContainsFunc(o.log.outputs,
 		func(out string) bool { return out != logline.Default && out != logline.Stderr }) {
 		log.Error("the member does not start", "error", err)
 	}
-	_ = out.Flush() // the reason is the last line
+	_ = out.Flush() //  the reason must be the last line
 	var wrong *server.ConfigError
 	if errors.As(err, &wrong) {
 		return mistake(err)

@@ -10,24 +10,25 @@ import (
 	"time"
 )
 
-// option is a flag, by etcd's name. It is bound to a field, which set changes and get reads.
+// option is a flag, with etcd's name. set changes and get reads the field to which the flag is
+// bound.
 type option struct {
 	name string
 	// value is the placeholder of the value in --help, and help the description.
 	value, help string
-	// shown is the default in --help if it is not the result of get, because it depends on other
-	// flags for instance.
+	// shown is the default in --help if it is not the result of get, for instance because it
+	// depends on other flags.
 	shown string
-	// noEffect is the reason why the flag changes nothing: it is accepted so that command lines
-	// written for etcd work.
+	// noEffect is the reason why the flag has no effect. Such a flag is accepted so that command
+	// lines written for etcd work.
 	noEffect string
 	isBool   bool
-	isNumber bool // a whole number, and a number in the log
-	// nanoseconds is set if a plain number in a configuration file is a number of nanoseconds.
+	isNumber bool //  a whole number, which the log shows as a number
+	// nanoseconds is set if a plain number in a configuration file counts nanoseconds.
 	nanoseconds bool
 	// secret hides the value in all output.
 	secret bool
-	// joins is set if several values of a flag are joined to one list.
+	// joins is set if several values of a flag join to one list.
 	joins bool
 
 	set func(string) error
@@ -36,10 +37,10 @@ type option struct {
 	origin origin
 }
 
-// origin is the source of the value of an option.
+// origin tells where the value of an option comes from.
 type origin struct {
 	kind  string // "default", "file", "environment" or "flag"
-	where string // FILE:LINE, or the variable
+	where string //  FILE:LINE, or the variable
 }
 
 // String implements fmt.Stringer.
@@ -54,7 +55,7 @@ func (o origin) String() string {
 }
 
 // variable is the environment variable of a flag. --version has none: container images set
-// ETCD_VERSION to their content.
+// ETCD_VERSION to their version.
 func (o *option) variable() string {
 	if o.name == "version" {
 		return ""
@@ -62,7 +63,7 @@ func (o *option) variable() string {
 	return "ETCD_" + strings.ToUpper(strings.ReplaceAll(o.name, "-", "_"))
 }
 
-// bind makes an option of a field. parse checks and converts a value, show is its inverse.
+// bind makes an option for a field. parse checks and converts a value, show is its inverse.
 func bind[T any](p *T, name, value, help string, parse func(string) (T, error),
 	show func(T) string) *option {
 	return &option{name: name, value: value, help: help,
@@ -76,7 +77,7 @@ func bind[T any](p *T, name, value, help string, parse func(string) (T, error),
 		get: func() string { return show(*p) }}
 }
 
-// text is the parse and the show of a string.
+// text serves as both parse and show of a string.
 func text(s string) string { return s }
 
 func str(p *string, name, value, help string) *option {
@@ -95,7 +96,7 @@ func orPreset(preset string, o *option) *option {
 	return o
 }
 
-// file is a str that names a file or directory.
+// file is a str that names a file or a directory.
 func file(p *string, name, help string) *option { return str(p, name, "FILE", help) }
 
 // oneOf is a str with a list of known values.
@@ -109,7 +110,7 @@ func oneOf(p *string, name, help string, known ...string) *option {
 	}, text)
 }
 
-// alternatives joins words for a sentence.
+// alternatives joins words to a phrase.
 func alternatives(words []string) string {
 	words = slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "" })
 	last := len(words) - 1
@@ -150,7 +151,7 @@ func boolean(p *bool, name, help string) *option {
 	return o
 }
 
-// inverted is a flag of which the field has the opposite value.
+// inverted is a flag whose value is the opposite of the field.
 func inverted(p *bool, name, help string) *option {
 	o := bind(p, name, "", help, func(s string) (bool, error) {
 		v, err := parseBool(s)
@@ -173,7 +174,7 @@ func duration(p *time.Duration, name, help string) *option {
 	return durationFrom(p, name, help, 1, "want a duration above 0 such as 5s or 1m30s")
 }
 
-// durationOrDefault is a duration of which 0 and less mean the default.
+// durationOrDefault is a duration. 0 and less mean the default.
 func durationOrDefault(p *time.Duration, name, help string) *option {
 	o := durationFrom(p, name, help, anyDuration,
 		"want a duration such as 5s or 1m30s, or 0 for the default")
@@ -186,8 +187,8 @@ func durationOrDefault(p *time.Duration, name, help string) *option {
 	return o
 }
 
-// durationOrNever is a duration of which 0 means never, and less than 0 too unless least is 0. The
-// field has a negative duration for that.
+// durationOrNever is a duration. 0 means never; less than 0 means never too, unless least is 0. The
+// field is negative for never.
 func durationOrNever(least time.Duration, p *time.Duration, name, help string) *option {
 	o := durationFrom(p, name, help, least, "want a duration such as 5s or 1m30s, or 0")
 	set, get := o.set, o.get
@@ -207,7 +208,7 @@ func durationOrNever(least time.Duration, p *time.Duration, name, help string) *
 	return o
 }
 
-// anyDuration is the least duration.
+// anyDuration is the smallest duration.
 const anyDuration = time.Duration(math.MinInt64)
 
 func durationFrom(p *time.Duration, name, help string, least time.Duration, want string) *option {
@@ -222,7 +223,7 @@ func durationFrom(p *time.Duration, name, help string, least time.Duration, want
 	return o
 }
 
-// wholeUnits is a duration that the flag gives as a whole number of units.
+// wholeUnits is a duration whose flag is a whole number of units.
 func wholeUnits(unit time.Duration, p *time.Duration, name, value, help string, least,
 	most uint64) *option {
 	o := bind(p, name, value, help, func(s string) (time.Duration, error) {
@@ -279,7 +280,7 @@ func signed[T int | int64](p *T, name, value, help string) *option {
 	return o
 }
 
-// unused is a flag that changes nothing. Its value is checked as etcd does, and shown.
+// unused is a flag without effect. Its value is checked as in etcd, and shown.
 func unused(kind, name, preset, reason string) *option {
 	var o *option
 	switch kind {
@@ -306,7 +307,7 @@ func unused(kind, name, preset, reason string) *option {
 	return o
 }
 
-// splitList returns the parts of a comma-separated list, each once.
+// splitList returns the parts of a comma-separated list without duplicates.
 func splitList(s string) []string {
 	var list []string
 	for part := range strings.SplitSeq(s, ",") {

@@ -28,14 +28,14 @@ func parse(args, environ []string) (*options, error) {
 			p.byVar[opt.variable()] = opt
 		}
 	})
-	given, err := p.arguments(args)
+	given, err := p.splitArguments(args)
 	if errors.Is(err, flag.ErrHelp) {
 		return nil, err
 	}
 	p.fail(err)
 	if given["version"] != nil {
 		for name, values := range given {
-			p.set(p.byName[name], values, origin{kind: "flag"})
+			p.setOption(p.byName[name], values, origin{kind: "flag"})
 		}
 		if p.o.version || len(p.errs) > 0 {
 			return p.o, p.mistakes()
@@ -47,10 +47,10 @@ func parse(args, environ []string) (*options, error) {
 	}
 	for name, values := range vars {
 		opt := p.byName[name]
-		p.set(opt, values, origin{"environment", opt.variable()})
+		p.setOption(opt, values, origin{"environment", opt.variable()})
 	}
 	for name, values := range given {
-		p.set(p.byName[name], values, origin{kind: "flag"})
+		p.setOption(p.byName[name], values, origin{kind: "flag"})
 	}
 	p.o.config = p.o.config.WithDefaults()
 	p.fail(p.o.log.validate())
@@ -58,7 +58,8 @@ func parse(args, environ []string) (*options, error) {
 	return p.o, p.mistakes()
 }
 
-// goneFlags are flags of old versions of etcd, which etcd accepts and its help does not name.
+// goneFlags are flags of old versions of etcd. etcd accepts them, but does not show them in its
+// help.
 var goneFlags = []string{"cluster-active-size", "cluster-remove-delay", "cluster-sync-interval",
 	"config", "force", "max-result-buffer",
 	"max-retry-attempts", "peer-heartbeat-interval", "peer-election-timeout", "retry-interval",
@@ -96,8 +97,8 @@ func last(lists ...[]string) string {
 	return ""
 }
 
-// set sets an option to the last of the values in one source.
-func (p *parser) set(o *option, values []string, from origin) {
+// setOption sets an option to the last of the values in one source.
+func (p *parser) setOption(o *option, values []string, from origin) {
 	value := last(values)
 	if o.joins {
 		value = strings.Join(values, ",")
@@ -120,29 +121,29 @@ func (p *parser) set(o *option, values []string, from origin) {
 	o.origin = from
 }
 
-// arguments splits the command line into flags and their values: --flag=value, --flag value, and
-// --flag alone for a boolean flag, with one dash or two. Package flag has the same syntax, but
+// splitArguments splits the command line into flags and their values: --flag=value, --flag value, and
+// --flag alone for a boolean flag, with one or two dashes. Package flag has the same syntax, but
 // stops at the first mistake and at the first word that is not a flag.
-func (p *parser) arguments(args []string) (map[string][]string, error) {
+func (p *parser) splitArguments(args []string) (map[string][]string, error) {
 	given := map[string][]string{}
 	var errs []error
-	boolean := "" // the flag before, if it is one without a value
+	boolean := "" //  the previous flag, if it is a boolean without a value
 	for len(args) > 0 {
 		arg, alone := args[0], boolean
 		args, boolean = args[1:], ""
 		name, value, has := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-"), "=")
 		switch {
 		case arg == "--" && len(args) == 0:
-			continue // the end of the flags, after which nothing may come
+			continue //  the end of the flags: nothing may follow
 		case alone != "" && isBoolean(arg):
 			errs = append(errs, fmt.Errorf("%q is not a flag; did you mean --%s=%s?",
 				arg, alone, arg))
 			continue
 		case !strings.HasPrefix(arg, "-") || name == "":
 			errs = append(errs, fmt.Errorf("%q is not a flag%s", arg,
-				suggestWord(arg, p.o.names())))
+				suggestWord(arg, p.o.flagNames())))
 			if slices.Contains(clientCommands, arg) || slices.Contains(proxyWords, arg) {
-				return given, errors.Join(errs...) // the rest is for the other program
+				return given, errors.Join(errs...) //  the other program parses the rest
 			}
 			if strings.TrimLeft(arg, dashes) != arg && !has {
 				args = skipValue(args)
@@ -158,7 +159,7 @@ func (p *parser) arguments(args []string) (map[string][]string, error) {
 			continue
 		case o == nil:
 			errs = append(errs, cmp.Or(errRemoved(name, "--"+name),
-				fmt.Errorf("there is no flag --%s%s", name, suggestFlag(name, p.o.names()))))
+				fmt.Errorf("there is no flag --%s%s", name, suggestFlag(name, p.o.flagNames()))))
 			if !has {
 				args = skipValue(args)
 			}
@@ -180,8 +181,7 @@ func (p *parser) arguments(args []string) (map[string][]string, error) {
 	return given, errors.Join(errs...)
 }
 
-// skipValue leaves out the first word, which is probably the value of a flag that does not exist,
-// unless it is a flag itself.
+// skipValue skips the first word unless it is a flag: it is probably the value of an unknown flag.
 func skipValue(args []string) []string {
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		return args[1:]
@@ -200,17 +200,17 @@ func isBoolean(word string) bool {
 	return err == nil
 }
 
-// names returns the names of all flags.
-func (o *options) names() (list []string) {
+// flagNames returns the names of all flags.
+func (o *options) flagNames() (list []string) {
 	o.each(func(opt *option) { list = append(list, opt.name) })
 	return list
 }
 
-// commands are the words that may be the first on the command line.
+// commands are the possible first words of the command line.
 var commands = []string{"config", "help", "version"}
 
-// clientCommands are commands of vigilctl, which somebody may give to this program. startWords are
-// those for what it does without a command, proxyWords for what only etcd has.
+// clientCommands are commands of vigilctl that somebody may give to this program. startWords name
+// what this program does without a command, proxyWords what only etcd can do.
 var (
 	clientCommands = []string{"alarm", "archive", "auth", "check", "compaction", "completion",
 		"defrag", "del", "diff", "doctor", "downgrade",
@@ -221,7 +221,7 @@ var (
 	proxyWords = []string{"gateway", "grpc-proxy"}
 )
 
-// suggestWord suggests what a word that is neither a flag nor a command was meant to be.
+// suggestWord suggests the intended command or flag for an unknown word.
 func suggestWord(word string, flags []string) string {
 	switch {
 	case slices.Contains(clientCommands, word):
@@ -237,16 +237,16 @@ func suggestWord(word string, flags []string) string {
 	return suggestFlag(word, flags)
 }
 
-// dashes are those of texts, which programs for texts make of two hyphens.
+// dashes are typographic dashes: programs for texts replace two hyphens with them.
 const dashes = "\u2010\u2011\u2012\u2013\u2014\u2212"
 
-// suggestFlag suggests the flag of a word, whose dashes may be missing or those of a text.
+// suggestFlag suggests the flag for a word with missing or typographic dashes.
 func suggestFlag(word string, flags []string) string {
 	name, _, _ := strings.Cut(strings.TrimLeft(word, "-"+dashes), "=")
 	return didYouMean("--", spelling.Nearest(strings.ToLower(name), flags))
 }
 
-// didYouMean returns a suggestion, nothing if there is no word.
+// didYouMean formats a suggestion, "" without a word.
 func didYouMean(prefix, word string) string {
 	if word == "" {
 		return ""
@@ -254,11 +254,11 @@ func didYouMean(prefix, word string) string {
 	return "; did you mean " + prefix + word + "?"
 }
 
-// otherVars are variables of etcd without a flag and without a meaning here: the strictness of
+// otherVars are variables of etcd that have neither a flag nor an effect here: the strictness of
 // etcd's self-checks, and the permission to run on an untested processor.
 var otherVars = []string{"ETCD_UNSUPPORTED_ARCH", "ETCD_VERIFY"}
 
-// environment returns the variables of flags. An empty variable counts as not set.
+// environment returns the flags that environment variables set. An empty variable counts as unset.
 func (p *parser) environment(environ []string) map[string][]string {
 	given := map[string][]string{}
 	for _, kv := range environ {

@@ -2,8 +2,8 @@ package main
 
 import "fmt"
 
-// removedFlags are the flags that Vigil had once, each with what replaces it. Their names are
-// refused on the command line, in the environment and in the file: whoever sets one expects an
+// removedFlags are flags of earlier versions of Vigil, each with its replacement. Their names are
+// rejected on the command line, in the environment and in the file: whoever sets one expects an
 // effect.
 var removedFlags = map[string]string{
 	"experimental-transport": "vigil serves gRPC with its own server only",

@@ -10,15 +10,15 @@ import (
 	"vigil/server"
 )
 
-// notify sends a state to systemd, if systemd started the process and expects it.
+// notify sends a state to systemd if systemd started the process and expects it.
 func notify(log *slog.Logger, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
 		log.Warn("cannot notify systemd", "state", state, "error", err)
 	}
 }
 
-// notifySystemd reports that the member serves, as soon as it does. If the unit has WatchdogSec, it
-// reports from then on that the member is alive, as long as the member answers reads.
+// notifySystemd tells systemd when the member starts to serve. If the unit has WatchdogSec, it then
+// reports that the member is alive, as long as the member answers reads.
 func notifySystemd(ctx context.Context, m *server.Member, log *slog.Logger) {
 	select {
 	case <-m.Serving():
@@ -34,7 +34,7 @@ func notifySystemd(ctx context.Context, m *server.Member, log *slog.Logger) {
 	if interval == 0 {
 		return
 	}
-	// Three notifications in the interval, of which two may be lost.
+	// There are three notifications in each interval: two may be lost.
 	every := max(interval/3, time.Millisecond)
 	for tick := time.NewTicker(every); ; {
 		alive, cancel := context.WithTimeout(ctx, every)

@@ -23,7 +23,7 @@ import (
 	"vigil/server"
 )
 
-// forPeople reports whether the log is for somebody at a terminal: standard error is one, and no
+// forPeople reports whether a person probably reads the log: standard error is a terminal, and no
 // flag about the log is given.
 func (o *options) forPeople(stderr *os.File) bool {
 	given := false
@@ -36,7 +36,7 @@ func (o *options) forPeople(stderr *os.File) bool {
 	return !given && term.IsTerminal(int(stderr.Fd()))
 }
 
-// styles of a terminal with colors.
+// Styles of a terminal with colors.
 const (
 	bold   = "1"
 	good   = "32"
@@ -44,9 +44,9 @@ const (
 	bad    = "31;1"
 )
 
-// terminalLog is a log for people: warnings, errors and the stop in words, and the messages that
-// programs wait for. All else is in the lines for programs. A terminal does not mean that somebody
-// reads it: containers and test harnesses have one, too.
+// terminalLog is a log for people. It shows warnings, errors and the stop in words, and the
+// messages that programs wait for. Everything else is in the log for programs. Containers and test
+// harnesses have terminals that no person reads.
 type terminalLog struct {
 	shared *terminalState
 	attrs  []slog.Attr
@@ -61,7 +61,7 @@ type terminalState struct {
 	}
 }
 
-// repeatPause is how long the same message is not printed again.
+// repeatPause is how long the same message is not repeated.
 const repeatPause = 5 * time.Second
 
 func newTerminalLog(w io.Writer) *terminalLog {
@@ -77,12 +77,12 @@ func (s *terminalState) in(style, text string) string {
 	return "\x1b[" + style + "m" + text + "\x1b[0m"
 }
 
-// stops are the messages at info that people see: the answers to Ctrl-C.
+// stops are the info messages that people see as answers to Ctrl-C.
 var stops = map[string]bool{"stopping": true, "stopped": true,
 	"stopped while the member was starting": true}
 
-// awaited are the beginnings of the messages that programs wait for in a log
-// (docs/operations/logging.md), besides the one that printReady prints.
+// awaited are the prefixes of the messages that programs wait for in a log
+// (docs/operations/logging.md). printReady prints one more.
 var awaited = []string{"serving client traffic", "raft leader changed",
 	"finished scheduled compaction", "finished compaction hash check",
 	"starting auto ", "completed auto ", "failed auto ", "rejected connection on "}
@@ -100,7 +100,7 @@ func (t *terminalLog) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &terminalLog{t.shared, append(t.attrs[:len(t.attrs):len(t.attrs)], attrs...)}
 }
 
-// WithGroup implements slog.Handler. The names of groups are left out.
+// WithGroup implements slog.Handler. It ignores the names of groups.
 func (t *terminalLog) WithGroup(string) slog.Handler { return t }
 
 // Handle implements slog.Handler.
@@ -144,7 +144,7 @@ func (t *terminalLog) Handle(_ context.Context, r slog.Record) error {
 	return err
 }
 
-// printable returns a text on one line that no terminal acts on, and not all of a long one.
+// printable returns a text on one line that is safe on a terminal. It shortens a long text.
 func printable(s string) string {
 	const most = 300
 	if r := []rune(s); len(r) > most {
@@ -157,7 +157,7 @@ func printable(s string) string {
 	return s
 }
 
-// printStart prints what the member is.
+// printStart prints which member this is.
 func (o *options) printStart(t *terminalLog) {
 	c, s := &o.config, t.shared
 	dir := c.DataDir
@@ -177,7 +177,7 @@ func (o *options) printStart(t *terminalLog) {
 	}
 }
 
-// printReady prints what to do, when the member serves.
+// printReady prints what to do next when the member serves.
 func (o *options) printReady(ctx context.Context, m *server.Member, t *terminalLog) {
 	select {
 	case <-m.Serving():
@@ -192,7 +192,7 @@ func (o *options) printReady(ctx context.Context, m *server.Member, t *terminalL
 	fmt.Fprintf(s.w, "  try      %s\n", printable(tryCommand(&o.config)))
 }
 
-// tryCommand is a first command for the member, on its own machine.
+// tryCommand suggests a first command for this member, on its own machine.
 func tryCommand(c *server.Config) string {
 	words := []string{"vigilctl"}
 	if urls := c.AdvertiseClientURLs; len(urls) > 0 && urls[0] != server.DefaultClientURL {
@@ -210,8 +210,8 @@ func tryCommand(c *server.Config) string {
 	return spelling.QuoteWords(append(words, "put", "greeting", "hello")...)
 }
 
-// certificateFlags are the flags of a client by which it knows the member, and the member the
-// client. Another terminal may be in another directory.
+// certificateFlags are the flags with which a client verifies the member and the member verifies
+// the client. The path of the authority is absolute: the client may run in another directory.
 func certificateFlags(c *server.Config) (words []string) {
 	authority := c.ClientTLS.TrustedCAFile
 	if c.ClientTLS.CertFile == "" && c.ClientTLS.Auto {

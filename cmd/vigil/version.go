@@ -9,7 +9,7 @@ import (
 	"vigil/internal/release"
 )
 
-// printVersion prints what the program is and what it was built from. Programs parse the lines that
+// printVersion prints the version of the program and of its source. Programs parse the lines that
 // etcd prints too: "etcd Version", "Git SHA", "Go Version" and "Go OS/Arch".
 func printVersion(w io.Writer, format string) error {
 	commit, tree := release.Source()

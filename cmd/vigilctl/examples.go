@@ -2,7 +2,7 @@ package main
 
 import "github.com/spf13/cobra"
 
-// examples are those of commands whose definition has none.
+// examples has the examples of commands whose definitions have none.
 var examples = map[string]string{
 	"alarm list":         "vigilctl alarm list",
 	"alarm disarm":       "vigilctl alarm disarm",

@@ -21,7 +21,7 @@ func versionCommand(env *cli.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
 		Example: "  vigilctl version\n  vigilctl version -w json",
-		// It has no connection: nothing is wrong with the flags for one.
+		// The help needs no connection: do not check the flags for one.
 		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
 		Short:             "Print the compatible version of etcdctl, the version of the API, and its own version and commit",
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -76,8 +76,8 @@ func helpCommand() *cobra.Command {
 	}
 }
 
-// mistakenHelp returns the error of a command line that asks for the help of a command that does
-// not exist: cobra prints the help of the group.
+// mistakenHelp returns the error for a request for help on a command that does not exist: cobra
+// prints the help of the group.
 func mistakenHelp(root *cobra.Command, args []string) error {
 	if !slices.Contains(args, "--help") && !slices.Contains(args, "-h") {
 		return nil
@@ -88,7 +88,7 @@ func mistakenHelp(root *cobra.Command, args []string) error {
 	}
 	c.InitDefaultHelpFlag()
 	if err := c.ParseFlags(rest); err != nil {
-		return nil // it is reported when the command is executed
+		return nil //  the execution of the command reports it
 	}
 	if words := c.Flags().Args(); len(words) > 0 {
 		return c.ValidateArgs(words)
@@ -96,8 +96,8 @@ func mistakenHelp(root *cobra.Command, args []string) error {
 	return nil
 }
 
-// ignored are the commands that ignore further arguments, as etcdctl does, with the number of those
-// that they use.
+// ignored are the commands that ignore further arguments, as in etcdctl, with the number of
+// arguments that they use.
 var ignored = map[string]struct {
 	most int
 	next string
@@ -111,7 +111,7 @@ var ignored = map[string]struct {
 
 const chooseEndpoints = "choose members with --endpoints or --cluster"
 
-// noteIgnored lets the commands that ignore arguments say so to a person.
+// noteIgnored makes commands tell a person that they ignore arguments.
 func noteIgnored(root *cobra.Command, env *cli.Env) {
 	for path, x := range ignored {
 		c, _, err := root.Find(strings.Fields(path))
@@ -132,8 +132,8 @@ func noteIgnored(root *cobra.Command, env *cli.Env) {
 	}
 }
 
-// foldGlobalFlags leaves the global flags out of the help of commands: it names the command that
-// prints them.
+// foldGlobalFlags removes the global flags from the help of commands. The help names the command
+// that prints them.
 func foldGlobalFlags(root *cobra.Command) {
 	template := root.UsageTemplate()
 	const flags = "{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
@@ -149,7 +149,7 @@ func foldGlobalFlags(root *cobra.Command) {
 	root.SetUsageTemplate(template)
 }
 
-// groupFlags returns the flags that a command has from its group, not from the program.
+// groupFlags returns the flags that a command inherits from its group, not from the program.
 func groupFlags(c *cobra.Command) string {
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
 	c.InheritedFlags().VisitAll(func(f *pflag.Flag) {

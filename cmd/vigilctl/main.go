@@ -42,7 +42,7 @@ import (
 
 func main() {
 	if !signal.Ignored(syscall.SIGPIPE) {
-		// a write to a closed pipe is an error, after which commands clean up
+		// a write to a closed pipe returns an error, and commands clean up after it
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(),
@@ -52,13 +52,13 @@ func main() {
 	stop()
 	if code == exit.ClosedPipe {
 		signal.Reset(syscall.SIGPIPE)
-		_, _ = os.Stdout.WriteString("\n") // nothing reads it: the signal ends the program
+		_, _ = os.Stdout.WriteString("\n") //  the reader has gone: the signal ends the program
 	}
 	os.Exit(code)
 }
 
-// run executes a command line and returns the exit code. The command ends with the context, and
-// when its output cannot be written.
+// run executes a command line and returns the exit code. The command ends when ctx ends or when its
+// output cannot be written.
 func run(interrupt context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	stderr = screen.Guard(stderr)
 	env := &cli.Env{Stdin: stdin, Stdout: cli.NewOutput(stdout), Stderr: stderr}
@@ -73,7 +73,7 @@ func run(interrupt context.Context, args []string, stdin io.Reader, stdout, stde
 	}
 	failed := env.Stdout.Err()
 	if failed != nil && (err == nil || interrupt.Err() == nil) {
-		err = failed // any other error follows from it
+		err = failed //  the other error is a consequence
 	}
 	switch {
 	case interrupt.Err() != nil:
@@ -88,8 +88,8 @@ func run(interrupt context.Context, args []string, stdin io.Reader, stdout, stde
 	return exit.Code(err)
 }
 
-// interrupted gives the error of a command that was interrupted the exit code for that, unless it
-// has another one for it: that of a program that it ran, or of a check that is not complete.
+// interrupted gives an interrupted command's error the exit code for interruptions. An error keeps
+// its code if it comes from a program that the command ran, or from an incomplete check.
 func interrupted(err error) error {
 	if err == nil {
 		return nil
@@ -109,8 +109,8 @@ func interrupted(err error) error {
 	return exit.With(exit.Interrupted, err)
 }
 
-// setPrefixMatching allows shortened commands like etcdctl, except below check, where a word is
-// rather a directory.
+// setPrefixMatching allows shortened commands, as etcdctl does. Below check it does not: a word
+// there is more likely a directory.
 func setPrefixMatching(root *cobra.Command, args []string) {
 	cobra.EnablePrefixMatching = true
 	c, _, err := root.Find(args)

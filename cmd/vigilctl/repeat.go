@@ -17,15 +17,15 @@ import (
 	"vigil/cmd/vigilctl/screen"
 )
 
-// repeated are the commands with --watch: what they show changes, and they change nothing.
+// repeated are the commands with --watch: their output changes over time, and they change nothing.
 var repeated = [][]string{{"member", "list"}, {"endpoint", "status"}, {"endpoint", "health"},
 	{"endpoint", "hashkv"}, {"alarm", "list"},
 	{"lease", "list"}, {"lease", "timetolive"}, {"tree"}, {"doctor"}}
 
-// leastInterval limits the load of a command that is repeated.
+// leastInterval limits the load of a repeated command.
 const leastInterval = 100 * time.Millisecond
 
-// addWatchFlags adds --watch to the commands that it makes sense for.
+// addWatchFlags adds --watch to the commands in repeated.
 func addWatchFlags(root *cobra.Command, env *cli.Env) {
 	for _, path := range repeated {
 		if c, _, err := root.Find(path); err == nil {
@@ -34,7 +34,7 @@ func addWatchFlags(root *cobra.Command, env *cli.Env) {
 	}
 }
 
-// repeat lets a command run again and again with --watch.
+// repeat makes --watch run a command again and again.
 func repeat(c *cobra.Command, env *cli.Env) {
 	once := c.RunE
 	var every time.Duration
@@ -58,14 +58,14 @@ func repeat(c *cobra.Command, env *cli.Env) {
 	}
 }
 
-// repetition is a command that runs again and again.
+// repetition runs a command again and again.
 type repetition struct {
 	env   *cli.Env
 	out   *cli.Output // standard output
 	title string
 }
 
-// run draws the outputs on a terminal, and prints them one after the other elsewhere.
+// run draws the outputs on a terminal. Elsewhere it prints them one after the other.
 func (r *repetition) run(ctx context.Context, every time.Duration,
 	once func(context.Context) error) error {
 	out := r.out.Drawing()
@@ -88,7 +88,7 @@ func (r *repetition) run(ctx context.Context, every time.Duration,
 		defer close(ended)
 		for {
 			select {
-			case k := <-keys: // none without a terminal to read
+			case k := <-keys: //  nil if keys cannot be read
 				if k == "q" || k == screen.Break {
 					cancel()
 					return
@@ -139,7 +139,7 @@ func (r *repetition) print(ctx context.Context, every time.Duration,
 	}
 }
 
-// pause waits, and reports false if the command ends meanwhile.
+// pause waits. It returns false if the command ends during the wait.
 func pause(ctx context.Context, d time.Duration, ended <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -152,8 +152,7 @@ func pause(ctx context.Context, d time.Duration, ended <-chan struct{}) bool {
 	return false
 }
 
-// output runs the command and returns what it prints. An error is part of that: the next time may
-// do without.
+// output runs the command and returns its output, including an error: the next run may succeed.
 func (r *repetition) output(ctx context.Context, once func(context.Context) error) string {
 	var b bytes.Buffer
 	stderr := r.env.Stderr
@@ -164,7 +163,7 @@ func (r *repetition) output(ctx context.Context, once func(context.Context) erro
 	return b.String()
 }
 
-// printError prints an error, unless the command has printed what is wrong.
+// printError prints an error, unless the command has already printed it.
 func printError(w io.Writer, err error) {
 	if e, ok := errors.AsType[*exit.Error](err); err != nil && (!ok || e.Err != nil) {
 		fmt.Fprintln(w, "Error:", err)

@@ -8,11 +8,12 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// alarmError is an alarm in the errors of a status. One of no member has no ID.
+// alarmError matches an alarm in the errors of a status. An alarm without a member has no ID.
 var alarmError = regexp.MustCompile(`^(?:memberID:\s*(\d+)\s+)?alarm:\s*(\w+)`)
 
-// FindAlarms sets Alarms to what the statuses report: that of the leader, or if it does not answer,
-// those of all members, some of which may be behind. A list of the cluster would wait for a quorum.
+// FindAlarms sets Alarms to the alarms that the statuses report. It uses the status of the leader,
+// or all statuses if the leader does not answer; some members may lag. Listing the alarms of the
+// cluster would wait for a quorum.
 func (r *Round) FindAlarms() {
 	r.Alarms = nil
 	leader := r.Leader()
@@ -25,7 +26,7 @@ func (r *Round) FindAlarms() {
 	}
 }
 
-// maxAlarms bounds the alarms that members report.
+// maxAlarms limits the alarms that members report.
 const maxAlarms = 64
 
 // addAlarms adds the alarms that a status reports.
@@ -35,7 +36,7 @@ func (r *Round) addAlarms(st *etcdserverpb.StatusResponse) {
 		if s == nil || len(r.Alarms) == maxAlarms {
 			continue
 		}
-		// digits or nothing; one that is too large names no member
+		// digits or nothing; a number that is too large matches no member
 		id, _ := strconv.ParseUint(s[1], 10, 64)
 		a := &etcdserverpb.AlarmMember{MemberID: id,
 			Alarm: etcdserverpb.AlarmType(etcdserverpb.AlarmType_value[s[2]])}

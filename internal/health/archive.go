@@ -7,7 +7,7 @@ import (
 
 const nextArchive = "vigilctl archive status shows the reason: check the bucket, its rights and the network"
 
-// checkArchive finds what is wrong with the continuous archive, if a member has one.
+// checkArchive checks the continuous archive if a member has one.
 func (e *Examination) checkArchive(r *report) {
 	with := 0
 	for i := range e.Readings {
@@ -23,23 +23,23 @@ func (e *Examination) checkArchive(r *report) {
 		switch {
 		case with == 0:
 		case !ok:
-			r.find(Warning, name,
+			r.addFinding(Warning, name,
 				"it has no archive, and other members have one: it cannot take their place",
 				"start it with the --archive of the others", "")
 		case x.Value(ArchiveRefused) > 0:
-			r.find(Critical, name,
+			r.addFinding(Critical, name,
 				"it does not write to its archive: the bucket is not one of this cluster, or has another encryption", "vigilctl archive status shows the reason; name another bucket or prefix in --archive", "docs/operations/observe.md#vigilarchiverefused")
 		case e.Leader() == x.ID() && lag >= e.Limits.ArchiveLag.Seconds():
-			r.find(Critical, name,
+			r.addFinding(Critical, name,
 				fmt.Sprintf("writes of the last %v are not archived", seconds(ArchiveLag)),
 				nextArchive, "")
 		case seconds(ArchiveFailing) >= e.Limits.ArchiveLag:
-			r.find(Warning, name,
+			r.addFinding(Warning, name,
 				fmt.Sprintf("it has not reached the archive for %v", seconds(ArchiveFailing)),
 				nextArchive, "docs/operations/observe.md#vigilarchivefails")
 		}
 		if n := x.Value(ArchiveGaps); n > 0 {
-			r.find(Warning, name,
+			r.addFinding(Warning, name,
 				fmt.Sprintf("it has found %.0f gaps in the archive since it started: states within them cannot be restored", n), "raise --archive-max-lag-bytes if the disks have room", "docs/operations/observe.md#vigilarchivegap")
 		}
 	})

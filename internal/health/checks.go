@@ -6,29 +6,29 @@ import (
 	"time"
 )
 
-// Examination is the answers of all members: what the checks look at. The lists by member have the
-// order of Readings.
+// Examination has the answers of all members, which the checks evaluate. The lists by member have
+// the order of Readings.
 type Examination struct {
 	*Round
 	Now      time.Time
-	Clocks   []*Clock    // nil if not known
-	Expiries []time.Time // of the certificates that the members show; zero without TLS
-	CertErrs []error     // why an expiry is not known
+	Clocks   []*Clock    //  nil if unknown
+	Expiries []time.Time //  of the certificates that the members present; zero without TLS
+	CertErrs []error     //  why an expiry is unknown
 	Subjects []string    // of the certificates of Expiries; may be nil
-	// Flags are the flags that members were started with, by name without dashes; nil if not known.
+	// Flags are the flags of each member's start, by name without dashes; nil if unknown.
 	Flags  []map[string]string
-	Files  []File // certificates of the person who asks
+	Files  []File //  certificates of the client
 	Data   []Compared
 	Limits Limits
-	// Omit has the checks that are not made, each with the reason.
+	// Omit has the checks to omit, each with the reason.
 	Omit map[string]string
 }
 
 // Check is one check of all members.
 type Check struct {
-	// About is what is true if the check finds nothing.
+	// About is true if the check finds nothing.
 	Name, About string
-	// Page explains its findings.
+	// Page explains the check's findings.
 	Page string
 	// Cluster is set if the result is about the cluster, not about each member.
 	Cluster bool
@@ -87,11 +87,11 @@ type Diagnosis struct {
 	Leader  string `json:"leader"`
 	// Findings are sorted by severity.
 	Findings []Finding `json:"findings"`
-	// Passed are the checks that found nothing in the members that answer.
+	// Passed are the checks without findings in the members that answer.
 	Passed    []string    `json:"passed"`
 	Unchecked []Unchecked `json:"not_checked"`
 
-	// Seen are the members that answer, if others do not.
+	// Seen are the members that answer, if some do not.
 	Seen []string `json:"-"`
 }
 
@@ -123,8 +123,8 @@ func (e *Examination) Diagnose() *Diagnosis {
 	return d
 }
 
-// examine runs all checks. A check has passed if it has looked at everything, and found nothing but
-// in members that do not answer: those are unchecked as a whole.
+// examine runs all checks. A check passes if it has covered everything and found nothing, except in
+// members that do not answer: those are unchecked as a whole.
 func (e *Examination) examine() (found []Finding, passed []string, skipped []Unchecked) {
 	r := report{unchecked: e.unseen()}
 	answered := e.Answered()
@@ -134,7 +134,7 @@ func (e *Examination) examine() (found []Finding, passed []string, skipped []Unc
 			continue // without answers
 		}
 		if why := e.Omit[r.check.Name]; why != "" {
-			r.skip("", why)
+			r.skipMember("", why)
 			continue
 		}
 		before, gaps := len(r.findings), len(r.unchecked)
@@ -150,17 +150,17 @@ func (e *Examination) examine() (found []Finding, passed []string, skipped []Unc
 // line returns an error on one line.
 func line(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-// noMetrics is why something is not known that only the metrics of a member tell.
+// noMetrics is the reason for missing data that only a member's metrics contain.
 const noMetrics = "its metrics cannot be read"
 
-// measured calls f for each reading with metrics. The others are unchecked.
+// measured calls f for each reading with metrics, and lists the other members as unchecked.
 func (e *Examination) measured(r *report, f func(x *Reading, name string)) {
 	for i := range e.Readings {
 		switch x := &e.Readings[i]; {
 		case x.Metrics != nil:
 			f(x, e.NameOf(x))
 		case x.Status != nil:
-			r.skip(e.NameOf(x), noMetrics)
+			r.skipMember(e.NameOf(x), noMetrics)
 		}
 	}
 }

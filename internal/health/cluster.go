@@ -18,17 +18,17 @@ func (e *Examination) checkReachable(r *report) {
 		x := &e.Readings[i]
 		switch {
 		case x.Waits != nil:
-			next, page := x.Waits.next()
+			next, page := x.Waits.nextStep()
 			what := x.Waits.Alive()
 			if x.ID() == 0 && x.Advertised == 0 {
 				what = "is alive at " + x.Endpoint + ", and " + x.Waits.String()
 			}
-			r.find(Critical, e.NameOf(x), what, next, page)
+			r.addFinding(Critical, e.NameOf(x), what, next, page)
 		case errors.Is(x.StatusErr, ErrNoLogin):
-			r.find(Critical, e.NameOf(x),
+			r.addFinding(Critical, e.NameOf(x),
 				"is alive, and knows no leader: nobody can log in, and it tells its status to users only", nextQuorum, "docs/operations/backup.md#the-majority-is-lost")
 		case NeedsUser(x.StatusErr):
-			r.find(Critical, e.NameOf(x), "answers users only: authentication is enabled",
+			r.addFinding(Critical, e.NameOf(x), "answers users only: authentication is enabled",
 				"give --user; the comparison of data needs a user with the role root",
 				"docs/operations/auth.md")
 		case x.StatusErr != nil:
@@ -50,25 +50,25 @@ func (e *Examination) checkReachable(r *report) {
 			if list := refused[hexadecimal(x.Advertised)]; len(list) > 0 {
 				next, page = list[0].next, list[0].page
 			}
-			r.find(Critical, e.NameOf(x), at+why, next, page)
+			r.addFinding(Critical, e.NameOf(x), at+why, next, page)
 		case x.MetricsErr != nil:
 			next := "allow this machine to read /metrics on the client port"
 			if x.PagesOf != 0 {
 				next = "give the addresses of the members themselves in --endpoints"
 			}
-			r.find(Note, e.NameOf(x), "its metrics cannot be read: "+line(x.MetricsErr), next, "")
+			r.addFinding(Note, e.NameOf(x), "its metrics cannot be read: "+line(x.MetricsErr), next, "")
 		}
 	}
 	e.checkRefused(r)
 	e.checkDetours(r)
 	for _, m := range e.Members {
 		if m.Name != "" && e.silent(m) && len(refused[hexadecimal(m.ID)]) == 0 {
-			r.find(Critical, m.Name,
+			r.addFinding(Critical, m.Name,
 				"has never reached the cluster: its address for clients is not known",
 				"check its process and its log. If the cluster was restored from a backup, restore this member from the same file, with the same --initial-cluster and --initial-cluster-token", "docs/operations/cluster.md#when-a-member-does-not-start-or-join")
 		}
 		if m.Name == "" {
-			r.find(Warning, fmt.Sprintf("%x", m.ID), "was added and never started",
+			r.addFinding(Warning, fmt.Sprintf("%x", m.ID), "was added and never started",
 				"start it with --initial-cluster-state existing, or remove it: vigilctl member remove "+fmt.Sprintf("%x", m.ID), "docs/operations/cluster.md#grow")
 		}
 	}
@@ -78,27 +78,27 @@ func (e *Examination) checkReachable(r *report) {
 		if slices.ContainsFunc(e.Readings, func(x Reading) bool { return x.Waits != nil }) {
 			what = "no endpoint serves clients, so nothing else is known of the cluster"
 		}
-		r.find(Critical, "", what,
+		r.addFinding(Critical, "", what,
 			"give --endpoints of all members, and look at their processes and logs on their own machines. If all are down: "+nextQuorum, "docs/operations/backup.md#the-majority-is-lost")
 	}
 	if e.Members == nil && e.ListErr != nil && e.Answered() {
-		r.find(Warning, "", "the list of members is not known: "+line(e.ListErr),
+		r.addFinding(Warning, "", "the list of members is not known: "+line(e.ListErr),
 			"give --user if authentication is enabled", "docs/operations/auth.md")
 	}
 }
 
-// nextHung is for a member that may run: its process was not looked at.
+// nextHung advises about a member that may be running: its process was not checked.
 const nextHung = "its process hangs or is stopped, or the network to it stalls: look at its log and at the state of its process (in ps, T is stopped and D waits for a disk). Restart it only if it does not go on by itself: if its disk hangs, a restart hangs too"
 
-// hangs reports whether an error is that of a member that was reached, or may have been, and did
-// not answer in time.
+// hangs reports whether the error means that a member was, or may have been, reached but did not
+// answer in time.
 func hangs(why string) bool {
 	return strings.Contains(why, "accepts the connection and does not answer") ||
 		strings.HasSuffix(why, "no answer in time") ||
 		strings.Contains(why, "no answer to the handshake") && strings.HasSuffix(why, "i/o timeout")
 }
 
-// rejected reports whether a member has answered that it wants to know the user.
+// rejected reports whether a member has answered that it requires a user.
 func (e *Examination) rejected() bool {
 	return slices.ContainsFunc(e.Readings,
 		func(x Reading) bool {
@@ -107,7 +107,7 @@ func (e *Examination) rejected() bool {
 		})
 }
 
-// rejectedTLS reports whether a member was reached, but not by TLS.
+// rejectedTLS reports whether a member was reached, but without a TLS connection.
 func (e *Examination) rejectedTLS(i int) bool {
 	err, end := e.CertErrs[i], e.Expiries[i]
 	return err != nil && strings.Contains(err.Error(), "tls: ") ||
@@ -123,15 +123,15 @@ func (e *Examination) anyRejectedTLS() bool {
 	return false
 }
 
-// ErrNoLogin is why a member was asked without a user.
+// ErrNoLogin is the reason why a member was queried without a user.
 var ErrNoLogin = errors.New("there was no leader, so that nobody could log in")
 
-// NeedsUser reports whether an error is that of a cluster with users that was asked without one.
+// NeedsUser reports whether a cluster with users was queried without one.
 func NeedsUser(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "etcdserver: user name is empty")
 }
 
-// reading returns the reading of a member, nil if it was not asked.
+// reading returns the reading of a member, nil if it was not queried.
 func (e *Examination) reading(m *etcdserverpb.Member) *Reading {
 	for i := range e.Readings {
 		if x := &e.Readings[i]; x.ID() == m.ID || (x.Status == nil || e.Foreign(x)) &&
@@ -142,18 +142,18 @@ func (e *Examination) reading(m *etcdserverpb.Member) *Reading {
 	return nil
 }
 
-// silent reports whether a member has never announced to the others where it serves clients.
+// silent reports whether a member has never announced its addresses for clients.
 func (e *Examination) silent(m *etcdserverpb.Member) bool {
 	return len(m.ClientURLs) == 0 && e.reading(m) == nil && e.asked()
 }
 
-// asked reports whether all members were asked whose addresses are known.
+// asked reports whether all members with known addresses were queried.
 func (e *Examination) asked() bool {
 	return !slices.ContainsFunc(e.Members,
 		func(m *etcdserverpb.Member) bool { return len(m.ClientURLs) > 0 && e.reading(m) == nil })
 }
 
-// unseen returns the members of which nothing was checked, with the reason.
+// unseen returns the members that no check has covered, with the reason.
 func (e *Examination) unseen() (out []Unchecked) {
 	for _, m := range e.Members {
 		switch x := e.reading(m); {
@@ -193,20 +193,20 @@ func (e *Examination) checkLeader(r *report) {
 		}
 		switch {
 		case e.Foreign(x):
-			r.find(Critical, e.NameOf(x),
+			r.addFinding(Critical, e.NameOf(x),
 				fmt.Sprintf("belongs to another cluster: %x and not %x",
 					x.Status.GetHeader().GetClusterId(), e.ClusterID), nextForeign,
 				"docs/operations/backup.md#restore-a-cluster")
 		case e.Stranger(x):
-			r.find(Critical, e.NameOf(x),
+			r.addFinding(Critical, e.NameOf(x),
 				"is not a member of the cluster, and runs: it was removed while it could not be told, and answers with old data", "stop it. To have it back: add it again, with an empty data directory", "docs/operations/cluster.md#shrink-and-replace-a-member")
 		case x.Status.Leader == 0:
 			lost = true
-			r.find(Critical, e.NameOf(x), NoLeader("has no leader", x.Status.GetErrors())+
+			r.addFinding(Critical, e.NameOf(x), NoLeader("has no leader", x.Status.GetErrors())+
 				": it accepts no writes",
 				"check that a majority of members runs, and that they can reach each other on their peer ports", "")
 		case x.Status.Leader != leader:
-			r.find(Warning, e.NameOf(x), "follows another leader than the others: "+
+			r.addFinding(Warning, e.NameOf(x), "follows another leader than the others: "+
 				e.Name(x.Status.Leader),
 				"run doctor again; if it persists, check whether the member is partitioned", "")
 		}
@@ -214,16 +214,16 @@ func (e *Examination) checkLeader(r *report) {
 	// Members keep a leader that has gone for an election timeout, and a leader without a majority
 	// takes as long to notice.
 	if x := e.leading(); leader != 0 && !lost && (x == nil || x.Status.Leader != leader) {
-		r.skip("", "the members follow "+e.Name(leader)+", which does not answer; run doctor again")
+		r.skipMember("", "the members follow "+e.Name(leader)+", which does not answer; run doctor again")
 	} else if voters, answer, unasked := e.voters(); leader != 0 && !lost && voters > 0 &&
 		answer+len(unasked) <= voters/2 {
-		r.skip("", e.Name(leader)+
+		r.skipMember("", e.Name(leader)+
 			" leads as far as is known, but too few members answer; run doctor again")
 	}
 }
 
-// NoLeader returns for how long a member has had no leader, if the errors of its status say so, or
-// otherwise.
+// NoLeader returns for how long a member has had no leader if the errors of its status say so, and
+// otherwise its second argument.
 func NoLeader(otherwise string, errors []string) string {
 	for _, text := range errors {
 		if d, ok := strings.CutPrefix(text, "vigil: there has been no leader for "); ok {
@@ -233,7 +233,7 @@ func NoLeader(otherwise string, errors []string) string {
 	return otherwise
 }
 
-// leading returns the reading of the leader, nil if it did not answer.
+// leading returns the reading of the leader, nil if the leader did not answer.
 func (e *Examination) leading() *Reading {
 	leader := e.Leader()
 	i := slices.IndexFunc(e.Readings,
@@ -244,8 +244,8 @@ func (e *Examination) leading() *Reading {
 	return &e.Readings[i]
 }
 
-// voters returns how many members vote, how many of them answer, and the names of those that were
-// not asked.
+// voters returns the number of voting members, how many of them answer, and the names of those that
+// were not queried.
 func (e *Examination) voters() (voters, answer int, unasked []string) {
 	for _, m := range e.Members {
 		if m.IsLearner {
@@ -263,48 +263,48 @@ func (e *Examination) voters() (voters, answer int, unasked []string) {
 
 const nextForeign = "give endpoints of one cluster. If the cluster was restored from a backup: stop this member, keep its data directory, and restore it from the file that the others were restored from, with the same --initial-cluster and --initial-cluster-token"
 
-// nextQuorum is in the order of what loses least.
+// nextQuorum lists the steps that lose least first.
 const nextQuorum = "start the members that do not answer, with their data directories: nothing is lost then. Only if a majority has lost its disks: stop the others, run vigilctl check on each data directory, and start the one whose raft log ends with the highest term, and among these the highest entry, once with --force-new-cluster, which keeps everything that it has. The last resort is a backup (vigilctl snapshot restore): writes after it are lost"
 
 func (e *Examination) checkQuorum(r *report) {
 	voters, answer, unasked := e.voters()
 	need := voters/2 + 1
 	if voters == 0 {
-		r.skip("", "the members are not known")
+		r.skipMember("", "the members are not known")
 		return
 	}
 	if len(unasked) > 0 {
-		r.skip("", strings.Join(unasked, ", ")+" not asked: give the endpoints, or --cluster=true")
+		r.skipMember("", strings.Join(unasked, ", ")+" not asked: give the endpoints, or --cluster=true")
 	}
 	const nextOthers = "bring the other members back first: the findings about each say how"
 	switch leader := e.Leader(); {
 	case answer+len(unasked) < need && leader != 0:
-		r.find(Critical, "",
+		r.addFinding(Critical, "",
 			fmt.Sprintf("%d of %d voting members answer and %d are needed, but %s is followed as the leader: the others have failed within the last seconds, or cannot be reached from here", answer, voters, need, e.Name(leader)),
 			"run doctor again, also at a member. If there is no leader then: "+nextQuorum,
 			"docs/operations/backup.md#the-majority-is-lost")
 	case answer+len(unasked) < need:
-		r.find(Critical, "",
+		r.addFinding(Critical, "",
 			fmt.Sprintf("%d of %d voting members answer and %d are needed: no write is possible",
 				answer, voters, need), nextQuorum,
 			"docs/operations/backup.md#the-majority-is-lost")
 	case voters == 1 && len(e.Members) == 1:
-		r.find(Note, "", "the cluster has one member: if it is lost, all writes since the last backup are lost", "add two members, or make backups: vigilctl snapshot save", "docs/operations/backup.md")
+		r.addFinding(Note, "", "the cluster has one member: if it is lost, all writes since the last backup are lost", "add two members, or make backups: vigilctl snapshot save", "docs/operations/backup.md")
 	case voters == 1:
-		r.find(Note, "", "the cluster has one voting member: if it fails, all writes stop",
+		r.addFinding(Note, "", "the cluster has one voting member: if it fails, all writes stop",
 			nextVoter(e.Members, "add two members"), "docs/operations/cluster.md#grow")
 	case len(unasked) == 0 && answer < voters && answer == need:
-		r.find(Critical, "",
+		r.addFinding(Critical, "",
 			fmt.Sprintf("%d of %d voting members answer, the smallest quorum: if the others have failed, one more failure stops all writes", answer, voters), nextOthers, "")
 	case len(unasked) == 0 && answer < voters:
-		r.find(Warning, "", fmt.Sprintf("%d of %d voting members answer: if the others have failed, writes go on after %s, and no longer after another", answer, voters, amount.Count(answer-need, "more failure")), nextOthers, "")
+		r.addFinding(Warning, "", fmt.Sprintf("%d of %d voting members answer: if the others have failed, writes go on after %s, and no longer after another", answer, voters, amount.Count(answer-need, "more failure")), nextOthers, "")
 	}
 	if voters > 1 && voters%2 == 0 {
 		survive := "no failure"
 		if n := voters - need; n > 0 {
 			survive = amount.Count(n, "failure")
 		}
-		r.find(Note, "", fmt.Sprintf("%d voting members survive %s, as %d would", voters, survive,
+		r.addFinding(Note, "", fmt.Sprintf("%d voting members survive %s, as %d would", voters, survive,
 			voters-1), nextVoter(e.Members, "add one"), "docs/operations/cluster.md#grow")
 	}
 }
@@ -336,10 +336,10 @@ func (e *Examination) checkAlarms(r *report) {
 		switch {
 		case a.MemberID != 0:
 			name = e.Name(a.MemberID)
-		case a.Alarm == etcdserverpb.AlarmType_CORRUPT: // the member that is wrong is not known
+		case a.Alarm == etcdserverpb.AlarmType_CORRUPT: //  the wrong member is unknown
 			advice = nextDiffers
 		}
-		r.find(Critical, name, "alarm "+a.Alarm.String(),
+		r.addFinding(Critical, name, "alarm "+a.Alarm.String(),
 			cmp.Or(advice, "its log says why"), page[a.Alarm])
 	}
 }
@@ -354,24 +354,24 @@ func (e *Examination) checkVersions(r *report) {
 				programs[v] = append(programs[v], e.NameOf(x))
 			}
 			if x.Metrics == nil {
-				r.skip(e.NameOf(x), noMetrics)
+				r.skipMember(e.NameOf(x), noMetrics)
 			}
 			if d := x.Status.DowngradeInfo; d.GetEnabled() && !downgrade {
-				downgrade = true // all members of the cluster report it
-				r.find(Note, "", "a downgrade to "+d.TargetVersion+" is in progress",
+				downgrade = true //  all members of the cluster report the downgrade
+				r.addFinding(Note, "", "a downgrade to "+d.TargetVersion+" is in progress",
 					"finish it, or: vigilctl downgrade cancel", "")
 			}
 		}
 	}
 	if len(seen) < 2 {
-		seen = programs // of one level of the API
+		seen = programs //  programs with one API level
 	}
 	if len(seen) > 1 {
 		var list []string
 		for v, names := range seen {
 			list = append(list, strings.Join(names, ", ")+": "+v)
 		}
-		r.find(Warning, "", "members have different versions: "+sorted(list),
+		r.addFinding(Warning, "", "members have different versions: "+sorted(list),
 			"finish the upgrade: one member after the other", "")
 	}
 }

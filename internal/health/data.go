@@ -7,12 +7,13 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// Compared is the answers of a member for the comparison of data.
+// Compared has a member's answers for the comparison of data.
 type Compared struct {
-	// Hash is that of its history up to the newest revision that all have; nil without an answer.
+	// Hash is the hash of its history up to the newest revision that all members have; nil without
+	// an answer.
 	Hash *etcdserverpb.HashKVResponse
 	Err  error
-	// Later is a status after the one of the round.
+	// Later is a status that the member reported after the round.
 	Later *etcdserverpb.StatusResponse
 }
 
@@ -26,7 +27,7 @@ func (e *Examination) checkData(r *report) {
 	}
 	e.checkRevisions(r)
 	votes, first := map[uint32]int{}, -1
-	voted, members := map[uint64]bool{}, 0 // a slow member may be there by two addresses
+	voted, members := map[uint64]bool{}, 0 //  a slow member may appear with two addresses
 	for i := range e.Data {
 		c := &e.Data[i]
 		if id := e.Readings[i].ID(); id == 0 || !voted[id] {
@@ -36,20 +37,20 @@ func (e *Examination) checkData(r *report) {
 			continue
 		}
 		if e.Readings[i].Value(DamageFound) > 0 {
-			// Its hash may be one that was computed before.
-			r.skip(e.NameOf(&e.Readings[i]), "its data are damaged, and a hash may not show that")
+			// The member may have computed its hash before the damage.
+			r.skipMember(e.NameOf(&e.Readings[i]), "its data are damaged, and a hash may not show that")
 			c.Hash = nil
 			continue
 		}
 		if c.Hash == nil {
 			if st := e.Readings[i].Status; st.GetIsLearner() {
-				r.skip(e.NameOf(&e.Readings[i]), "a learner does not hash its data")
+				r.skipMember(e.NameOf(&e.Readings[i]), "a learner does not hash its data")
 			} else if c.Err != nil {
 				why := "its data could not be compared: " + line(c.Err)
 				if strings.Contains(why, "deadline") {
 					why += "; use a larger --command-timeout if the store is large"
 				}
-				r.skip(e.NameOf(&e.Readings[i]), why)
+				r.skipMember(e.NameOf(&e.Readings[i]), why)
 			}
 			continue
 		}
@@ -59,7 +60,7 @@ func (e *Examination) checkData(r *report) {
 		if e.comparable(first, i) {
 			votes[c.Hash.Hash]++
 		} else if !e.Foreign(&e.Readings[i]) {
-			r.skip(e.NameOf(&e.Readings[i]),
+			r.skipMember(e.NameOf(&e.Readings[i]),
 				fmt.Sprintf("its hash is of other revisions than that of %s: one of them was compacted meanwhile; compare again", e.NameOf(&e.Readings[first])))
 		}
 	}
@@ -79,21 +80,21 @@ func (e *Examination) checkData(r *report) {
 		}
 		at = c.Hash.HashRevision
 		if 2*votes[most] > members && c.Hash.Hash != most {
-			r.find(Critical, e.NameOf(&e.Readings[i]),
+			r.addFinding(Critical, e.NameOf(&e.Readings[i]),
 				fmt.Sprintf("its data differ from those of the majority at revision %d: hash %d and not %d", at, c.Hash.Hash, most), nextDiffers, "")
 		}
 	}
 	if 2*votes[most] <= members {
-		r.find(Critical, "",
+		r.addFinding(Critical, "",
 			fmt.Sprintf("the data of the members differ at revision %d, and no majority of them has the same", at), nextDiffers, "")
 	}
 }
 
-// compared skips a comparison if n, the number of members to compare, is one, unless the cluster
-// has no others.
+// compared skips a comparison of a single member, unless the cluster has only one. n is the number
+// of members to compare.
 func (e *Examination) compared(r *report, n int) {
 	if n == 1 && len(e.Members) != 1 {
-		r.skip("", "known of one member only: there is nothing to compare it with")
+		r.skipMember("", "known of one member only: there is nothing to compare it with")
 	}
 }
 
@@ -107,8 +108,7 @@ func (e *Examination) answering() (n int) {
 	return n
 }
 
-// comparable reports whether the hashes of two members are of the same range of revisions of one
-// cluster.
+// comparable reports whether two hashes cover the same range of revisions in one cluster.
 func (e *Examination) comparable(i, j int) bool {
 	a, b := e.Data[i].Hash, e.Data[j].Hash
 	return a.HashRevision == b.HashRevision && a.CompactRevision == b.CompactRevision &&
@@ -116,7 +116,7 @@ func (e *Examination) comparable(i, j int) bool {
 }
 
 // checkRevisions finds members that lack a revision although they have applied the entries up to
-// it. The hashes cannot show this: they are at a revision that all members have.
+// it. The hashes cannot show this: they cover revisions that all members have.
 func (e *Examination) checkRevisions(r *report) {
 	for i := range e.Data {
 		late, now := e.Readings[i].Status, e.Data[i].Later
@@ -126,10 +126,10 @@ func (e *Examination) checkRevisions(r *report) {
 				late.GetHeader().GetClusterId() != had.GetHeader().GetClusterId() {
 				continue
 			}
-			// The index was read after the revision of one member, and before that of the other.
+			// One member's index was read after its revision, the other's before.
 			if late.RaftAppliedIndex >= by.RaftAppliedIndex &&
 				now.GetHeader().GetRevision() < had.GetHeader().GetRevision() {
-				r.find(Critical, e.NameOf(&e.Readings[i]),
+				r.addFinding(Critical, e.NameOf(&e.Readings[i]),
 					fmt.Sprintf("is at revision %d where %s is at %d, after the same entries: it lacks data",
 						now.GetHeader().GetRevision(), e.NameOf(&e.Readings[j]),
 						had.GetHeader().GetRevision()), nextDiffers, "")

@@ -2,8 +2,8 @@ package health
 
 import "time"
 
-// Limits are the values from which on a measurement is a finding. Those of disks are from etcd's
-// documentation: 10 ms for the raft log, 25 ms for the store.
+// Limits are the values at which a measurement becomes a finding. The limits for disks are from
+// etcd's documentation: 10 ms for the raft log, 25 ms for the store.
 type Limits struct {
 	RaftLog, RaftLogCritical         time.Duration // writing the raft log to the disk
 	Store, Apply                     time.Duration
@@ -12,15 +12,15 @@ type Limits struct {
 	Quota, QuotaCritical             float64       // percent of the quota
 	ArchiveLag                       time.Duration // of writes that are not archived
 	OpenFiles                        float64       // percent of the file descriptors
-	Lag                              float64       // entries that a member has still to apply
-	WatcherLag                       float64       // revisions that a watcher has not received
+	Lag                              float64       //  the leader's entries that a member still has to apply
+	WatcherLag                       float64       //  revisions that a watcher has still to receive
 	Pending                          float64       // writes that wait for agreement
 	LeaderChanges                    float64       // in an hour, after the first five
-	Revisions                        float64       // that are not compacted
+	Revisions                        float64       //  revisions that are not compacted
 	Certificate, CertificateCritical time.Duration // until one expires
 }
 
-// Defaults returns the limits without a reason for others.
+// Defaults returns the limits that apply unless flags set others.
 func Defaults() Limits {
 	const day = 24 * time.Hour
 	return Limits{
@@ -35,15 +35,15 @@ func Defaults() Limits {
 
 // Limits that no flag changes.
 const (
-	manyObservations = 1000 // from here on the 99th percentile is worth an alarm
-	// from here on the 90th percentile is: a disk that is slow now and then does not reach it
+	manyObservations = 1000 //  enough to judge the 99th percentile
+	// enough to judge the 90th percentile: a disk that is slow now and then does not reach the
+	// limit
 	fewObservations = 100
-	minRoundTrips   = 20 // there is one a second for each other member
-	// from here on the average is, if they took most of the time: a disk that is very slow writes
-	// seldom
+	minRoundTrips   = 20 //  there is one per second for each other member
+	// enough to judge the average, if they took most of the time: a very slow disk writes rarely
 	busyObservations = 10
 	// seconds that a write waits for agreement, while others are applied
 	longWait   = 1
-	largeQuota = 8 << 30   // above it etcd logs a warning when it starts
+	largeQuota = 8 << 30   //  above it etcd logs a warning at the start
 	freeHigh   = 100 << 20 // bytes
 )

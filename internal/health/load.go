@@ -9,7 +9,7 @@ import (
 	"vigil/internal/spelling"
 )
 
-// checkFull finds disks that are full. The quota is another limit, and raises an alarm.
+// checkFull finds full disks. The quota is another limit and raises an alarm.
 func (e *Examination) checkFull(r *report) {
 	e.measured(r, func(x *Reading, name string) {
 		switch what, waits := x.DiskFull(); {
@@ -18,15 +18,15 @@ func (e *Examination) checkFull(r *report) {
 			if e.spareable(x) {
 				next += ". The other members serve without it: it may be stopped, and its data directory moved to a larger disk"
 			}
-			r.find(Critical, name, what, next, "docs/operations/disks.md#committed-entries-wait")
+			r.addFinding(Critical, name, what, next, "docs/operations/disks.md#committed-entries-wait")
 		case what != "":
-			r.find(Critical, name, what,
+			r.addFinding(Critical, name, what,
 				"free space on the volume of its data directory, or enlarge it; or delete keys and: vigilctl compaction REVISION. It accepts puts again within a second, without a restart", "")
 		}
 	})
 }
 
-// spareable reports whether the voters that work without a member are a majority.
+// spareable reports whether the working voters other than this member form a majority.
 func (e *Examination) spareable(x *Reading) bool {
 	voters, others := 0, 0
 	for _, m := range e.Members {
@@ -62,7 +62,7 @@ func (e *Examination) checkDamage(r *report) {
 		default:
 			next = back + "do not stop it, because its open files are the last copy: vigilctl snapshot save FILE --endpoints " + spelling.QuoteWords(x.Endpoint) + ", then restore that"
 		}
-		r.find(Critical, e.NameOf(x),
+		r.addFinding(Critical, e.NameOf(x),
 			"files of its data directory are gone, and it accepts no writes: "+gone, next,
 			"docs/operations/disks.md#the-data-directory-is-gone")
 	}
@@ -72,11 +72,11 @@ func (e *Examination) checkDamage(r *report) {
 			if n > 1 {
 				what = fmt.Sprintf("damaged data were found at %.0f places on its disk since it started", n)
 			}
-			r.find(Critical, name, what,
+			r.addFinding(Critical, name, what,
 				"its log names file and offset. Check a copy of the directory: vigilctl check DIRECTORY; then replace the member and its disk", "")
 		}
 		if n := x.Value(Differences); n > 0 {
-			r.find(Critical, name,
+			r.addFinding(Critical, name,
 				fmt.Sprintf("it found %.0f times, as the leader, that members have different data",
 					n), nextDiffers, "docs/operations/corruption.md")
 		}
@@ -96,16 +96,16 @@ func (e *Examination) checkQuota(r *report) {
 			if 100*used >= e.Limits.QuotaCritical {
 				s = Critical
 			}
-			r.find(s, e.NameOf(x),
+			r.addFinding(s, e.NameOf(x),
 				fmt.Sprintf("%.0f%% of the quota of %s are used; at 100%% puts are rejected",
 					100*used, amount.Bytes(quota)),
 				"find the largest keys: vigilctl tree --sizes; delete, compact, or raise --quota-backend-bytes", "")
 		}
 		if quota == 0 {
-			r.skip(e.NameOf(x), "its quota is not known")
+			r.skipMember(e.NameOf(x), "its quota is not known")
 		}
 		if x.Metrics != nil && !x.IsVigil() && file-inUse > freeHigh && file > 2*inUse {
-			r.find(Note, e.NameOf(x),
+			r.addFinding(Note, e.NameOf(x),
 				fmt.Sprintf("%s of the %s of its database are free", amount.Bytes(file-inUse),
 					amount.Bytes(file)),
 				"vigilctl defrag --endpoints "+spelling.QuoteWords(x.Endpoint)+
@@ -121,28 +121,28 @@ func (e *Examination) checkLag(r *report) {
 			continue
 		}
 		if x.Metrics == nil {
-			r.skip(e.NameOf(x), noMetrics)
+			r.skipMember(e.NameOf(x), noMetrics)
 		}
 		if x.Stands() {
-			r.find(Critical, e.NameOf(x),
+			r.addFinding(Critical, e.NameOf(x),
 				"does none of its work: for an election timeout nothing was written to its raft log, or applied", "its log says which part stands still. Look at its disk (dmesg, iostat -x 1): if it hangs and does not recover, stop the member", "docs/operations/observe.md#vigilmemberstalled")
 		}
 		n, ok := e.Lag(x)
 		if ok && i < len(e.Data) && e.Data[i].Later != nil {
-			// What it has not applied meanwhile, of what the leader had then: no difference of the
-			// times of two answers.
+			// Subtract the entries that it has applied since: the answers came at different times,
+			// which must not count as lag.
 			n = max(0, n-int64(e.Data[i].Later.RaftAppliedIndex-x.Status.RaftAppliedIndex))
 		}
 		if !ok && e.Leader() == 0 {
-			r.skip(e.NameOf(x), "no leader is known")
+			r.skipMember(e.NameOf(x), "no leader is known")
 		} else if !ok {
-			r.skip(e.NameOf(x), "the leader did not answer")
+			r.skipMember(e.NameOf(x), "the leader did not answer")
 		} else if float64(n) > e.Limits.Lag {
-			r.find(Warning, e.NameOf(x), fmt.Sprintf("lags the leader by %d entries", n),
+			r.addFinding(Warning, e.NameOf(x), fmt.Sprintf("lags the leader by %d entries", n),
 				"check its disk, its processor and the network to the leader; vigilctl top shows whether it catches up", "")
 		}
 		if x.Status.GetIsLearner() {
-			r.find(Note, e.NameOf(x), "is a learner: it does not vote",
+			r.addFinding(Note, e.NameOf(x), "is a learner: it does not vote",
 				fmt.Sprintf("when it has caught up: vigilctl member promote %x", x.ID()),
 				"docs/operations/cluster.md#grow")
 		}
@@ -153,7 +153,7 @@ func (e *Examination) checkDisks(r *report) {
 	e.measured(r, func(x *Reading, name string) {
 		for _, c := range []struct {
 			metric, what, few string
-			slow, very        time.Duration // very is 0 if nothing is critical
+			slow, very        time.Duration //  very is 0 if no value is critical
 			next              string
 		}{
 			{WALFsync, "writing the raft log to the disk", "writes of the raft log",
@@ -174,15 +174,15 @@ func (e *Examination) checkDisks(r *report) {
 			l, ok := judgeLatency(windows, c.metric, fewObservations, true)
 			switch {
 			case ok && l.took > c.slow.Seconds():
-				r.find(severity(l.took), name,
+				r.addFinding(severity(l.took), name,
 					fmt.Sprintf("%s takes %s of %d %s; below %v is good", c.what, l.text(), l.count,
 						l.when, c.slow), c.next, "")
 			case len(windows) == 0:
-				r.skip(name, "what it counted lately is not known")
+				r.skipMember(name, "what it counted lately is not known")
 			default:
 				last := &windows[len(windows)-1]
 				if n := last.Histograms[c.metric].Count; n < manyObservations {
-					r.skip(name, fmt.Sprintf("%d %s %s are too few to judge by", n,
+					r.skipMember(name, fmt.Sprintf("%d %s %s are too few to judge by", n,
 						c.few, last.when()))
 				}
 				if !ok {
@@ -193,10 +193,10 @@ func (e *Examination) checkDisks(r *report) {
 		for _, w := range e.recent(x) {
 			slow, all := w.Counters[SlowApplies], w.Counters[AppliedProposals]
 			if slow <= 10 && all < fewObservations {
-				continue // a longer window may have enough
+				continue //  a longer window may have enough observations
 			}
 			if slow > 10 && slow > all/100 {
-				r.find(Warning, name,
+				r.addFinding(Warning, name,
 					fmt.Sprintf("%.0f of %.0f writes were slow to apply %s", slow, all, w.when()),
 					"its log lists them: took too long",
 					"docs/operations/observe.md#vigilslowapply")
@@ -206,15 +206,15 @@ func (e *Examination) checkDisks(r *report) {
 	})
 }
 
-// latency is how long something takes that a member does often.
+// latency is the duration of a frequent operation of a member.
 type latency struct {
 	took  float64 // in seconds
-	of    int     // one of so many takes longer; 0 if took is the average
+	of    int     //  one of this number takes longer; 0 if took is the average
 	count uint64
 	when  string
 }
 
-// text returns how long it takes, before the number of observations.
+// text describes the latency. The number of observations follows it.
 func (l *latency) text() string {
 	if l.of == 0 {
 		return amount.Seconds(l.took) + " on average,"
@@ -222,8 +222,8 @@ func (l *latency) text() string {
 	return fmt.Sprintf("%s or more in one of %d cases,", amount.Seconds(l.took), l.of)
 }
 
-// judgeLatency returns what the shortest window shows that has least observations, or has some that
-// took most of its time if one follows the other.
+// judgeLatency returns the latency from the shortest window with at least least observations. A
+// window also counts if its observations, one after the other, took most of its time.
 func judgeLatency(windows []Window, metric string, least uint64, serial bool) (latency, bool) {
 	for i := range windows {
 		w := &windows[i]
@@ -239,22 +239,22 @@ func judgeLatency(windows []Window, metric string, least uint64, serial bool) (l
 	return latency{}, false
 }
 
-// noteOldLatency notes that something was slow since the start of a member that keeps no windows
-// and has had no load now.
+// noteOldLatency notes a slow operation of a member that keeps no windows and has no load now: only
+// counts since its start are known.
 func (e *Examination) noteOldLatency(r *report, x *Reading, metric, what string,
 	slow time.Duration) {
 	if len(x.Recent) > 0 && !x.Recent[0].Watched {
 		return
 	}
 	if took, of := slowest(x.Metrics.Histogram(metric), fewObservations); took > slow.Seconds() {
-		r.find(Note, e.NameOf(x),
+		r.addFinding(Note, e.NameOf(x),
 			fmt.Sprintf("%s took %s or more in one of %d cases since it started; whether it still does is not known", what, amount.Seconds(took), of),
 			"run doctor while the member has load: it keeps no figures of the last minutes", "")
 	}
 }
 
-// slowest returns what one of 100 observations exceeds, or one of 10 if they are fewer than many;
-// of is 0 if they are fewer than least.
+// slowest returns the value that one of 100 observations exceeds, or one of 10 if there are fewer
+// than many. of is 0 if there are fewer than least.
 func slowest(h Histogram, least uint64) (seconds float64, of int) {
 	of = 100
 	if h.Count < manyObservations {
@@ -273,13 +273,13 @@ func (e *Examination) checkNetwork(r *report) {
 		l, ok := judgeLatency(windows, PeerRoundTrip, minRoundTrips, false)
 		switch {
 		case len(e.Members) != 1 && len(windows) == 0:
-			r.skip(name, "what it counted lately is not known")
+			r.skipMember(name, "what it counted lately is not known")
 		case len(e.Members) != 1 && !ok:
 			last := &windows[len(windows)-1]
-			r.skip(name, fmt.Sprintf("%d round trips to other members %s are too few to judge by",
+			r.skipMember(name, fmt.Sprintf("%d round trips to other members %s are too few to judge by",
 				last.Histograms[PeerRoundTrip].Count, last.when()))
 		case l.took > e.Limits.RoundTrip.Seconds():
-			r.find(Warning, name,
+			r.addFinding(Warning, name,
 				fmt.Sprintf("round trips to other members take %s of %d %s; below %v is good",
 					l.text(), l.count, l.when, e.Limits.RoundTrip),
 				"check the network between the members; if it cannot be faster, raise --heartbeat-interval and --election-timeout on all, and give --limit round-trip", "")
@@ -287,11 +287,11 @@ func (e *Examination) checkNetwork(r *report) {
 		if len(windows) > 0 {
 			w := &windows[len(windows)-1]
 			if w.Watched {
-				r.skip(name, "how often the leader changes is not known: it keeps no figures of the last hour")
+				r.skipMember(name, "how often the leader changes is not known: it keeps no figures of the last hour")
 			}
 			if n := w.Counters[LeaderChanges]; n > 5 &&
 				n/max(w.duration().Hours(), 1) > e.Limits.LeaderChanges {
-				r.find(Warning, name,
+				r.addFinding(Warning, name,
 					fmt.Sprintf("has seen %.0f changes of the leader %s", n, w.when()),
 					"check disks, processors and network: a leader without a heartbeat for --election-timeout is replaced", "docs/operations/observe.md#vigilleaderchanges")
 			}
@@ -301,21 +301,21 @@ func (e *Examination) checkNetwork(r *report) {
 			if x.Status.GetLeader() == 0 {
 				next = "they wait for a leader: see the findings about it"
 			}
-			r.find(Warning, name, fmt.Sprintf("%.0f writes wait for agreement", n), next,
+			r.addFinding(Warning, name, fmt.Sprintf("%.0f writes wait for agreement", n), next,
 				"docs/operations/observe.md#vigilslowrequests")
 		}
 	})
 }
 
-// waitLong reports whether a number of writes takes long at the rate at which the member has
-// applied others lately. With many clients many writes wait, each for a short time.
+// waitLong reports whether the waiting writes take long at the rate at which the member recently
+// applied others. With many clients many writes wait, each for a short time.
 func (e *Examination) waitLong(x *Reading, writes float64) bool {
 	windows := e.recent(x)
 	if x.Status.GetLeader() == 0 || len(windows) == 0 || windows[0].Seconds <= 0 {
 		return true
 	}
 	w := &windows[0]
-	// In Vigil several requests share an entry of the raft log.
+	// Vigil's raft entries contain several requests.
 	return writes > longWait*max(w.Counters[AppliedProposals],
 		w.Counters[AppliedRequests])/w.Seconds
 }
@@ -323,7 +323,7 @@ func (e *Examination) waitLong(x *Reading, writes float64) bool {
 func (e *Examination) checkWatchers(r *report) {
 	e.measured(r, func(x *Reading, name string) {
 		if lag := x.Value(LargestWatcherLag); lag > e.Limits.WatcherLag {
-			r.find(Warning, name, fmt.Sprintf("a watcher is %.0f revisions behind", lag),
+			r.addFinding(Warning, name, fmt.Sprintf("a watcher is %.0f revisions behind", lag),
 				"find it: vigilctl watchers --sort lag --endpoints "+
 					spelling.QuoteWords(x.Endpoint), "")
 		}
@@ -332,12 +332,12 @@ func (e *Examination) checkWatchers(r *report) {
 			if n > 1 {
 				what = fmt.Sprintf("the clients of %.0f watchers do not read", n)
 			}
-			r.find(Warning, name, what, "find them: vigilctl watchers --sort lag --endpoints "+
+			r.addFinding(Warning, name, what, "find them: vigilctl watchers --sort lag --endpoints "+
 				spelling.QuoteWords(x.Endpoint), "")
 		}
 		if slow, waiting := x.Value(SlowWatchers), x.Value(PendingEvents); !x.IsVigil() &&
 			(slow > 0 && slow >= x.Value(Watchers)/2 || waiting > e.Limits.WatcherLag) {
-			r.find(Warning, name,
+			r.addFinding(Warning, name,
 				fmt.Sprintf("%.0f watchers do not keep up and %.0f events wait", slow, waiting),
 				"check whether its clients read their watches", "")
 		}
@@ -360,11 +360,11 @@ func (e *Examination) checkCompaction(r *report) {
 			next = "--auto-compaction-retention=" + v +
 				" is set: if that does not explain the number, the log of the leader says why compactions fail; or set it lower"
 		}
-		r.find(Warning, name, fmt.Sprintf("%.0f revisions are kept; %s", kept, last), next, "")
+		r.addFinding(Warning, name, fmt.Sprintf("%.0f revisions are kept; %s", kept, last), next, "")
 	})
 }
 
-// flag returns the value of a flag of the member of a reading, empty if it is not known.
+// flag returns the value of a flag at the reading's member, empty if unknown.
 func (e *Examination) flag(x *Reading, name string) string {
 	for i := range e.Readings {
 		if &e.Readings[i] == x {

@@ -11,8 +11,7 @@ import (
 	"vigil/internal/amount"
 )
 
-// Clock is how far a member's clock is ahead of the clock of the one who asks: between Least and
-// Most.
+// Clock is how far a member's clock is ahead of the client's clock: between Least and Most.
 type Clock struct{ Least, Most time.Duration }
 
 // Off returns the smallest difference of two clocks; 0 if they may agree.
@@ -20,19 +19,19 @@ func (c Clock) Off(other Clock) time.Duration {
 	return max(0, limited(c.Least)-limited(other.Most), limited(other.Least)-limited(c.Most))
 }
 
-// limited returns a difference of times that can be subtracted from another one.
+// limited limits a time difference, so that another one can be subtracted from it.
 func limited(d time.Duration) time.Duration {
 	const most = 100 * 365 * 24 * time.Hour
 	return max(-most, min(d, most))
 }
 
-// File is a file with certificates of the person who asks: when the one expires that decides.
+// File is a certificate file of the client. Its deciding certificate expires at End.
 type File struct {
-	Use     string // what it is for
+	Use     string //  its purpose
 	From    string // the flag and its value
 	Subject string
 	End     time.Time
-	Err     error // why End is not known
+	Err     error //  why End is unknown
 }
 
 func (e *Examination) checkClocks(r *report) {
@@ -41,13 +40,13 @@ func (e *Examination) checkClocks(r *report) {
 		if e.Clocks[i] != nil {
 			known = append(known, i)
 		} else if e.Readings[i].Status != nil {
-			r.skip(e.NameOf(&e.Readings[i]), "its time cannot be read")
+			r.skipMember(e.NameOf(&e.Readings[i]), "its time cannot be read")
 		}
 	}
 	e.compared(r, len(known))
 	wrong := e.wrongClocks(known)
 	for at, i := range known {
-		against := known[:at] // each pair once
+		against := known[:at] //  each pair only once
 		if wrong[i] {
 			against = known
 		}
@@ -61,7 +60,7 @@ func (e *Examination) checkClocks(r *report) {
 			}
 		}
 		if len(names) > 0 {
-			r.find(Warning, e.NameOf(&e.Readings[i]),
+			r.addFinding(Warning, e.NameOf(&e.Readings[i]),
 				fmt.Sprintf("its clock differs by %v or more from that of %s",
 					least.Round(100*time.Millisecond), strings.Join(names, ", ")),
 				"check that time is synchronised: timedatectl. Tokens, certificates and the comparison of logs depend on it", "")
@@ -90,8 +89,7 @@ func (e *Examination) wrongClocks(known []int) map[int]bool {
 	return wrong
 }
 
-// certificateFlags are the flags of the files of members' certificates, by listener and use, and
-// what these are for.
+// certificateFlags are the flags for certificate files, by listener and use, with their purposes.
 var certificateFlags = map[[2]string][2]string{
 	{"client", "server"}:    {"--cert-file", "its certificate for clients"},
 	{"client", "client"}:    {"--client-cert-file", "its certificate as a client of itself"},
@@ -102,7 +100,7 @@ var certificateFlags = map[[2]string][2]string{
 		"the authority of other members' certificates"},
 }
 
-// describe returns what a certificate is, and how it is replaced.
+// describe returns the purpose of a certificate, and how to replace it.
 func (c *Certificate) describe() (what, next string) {
 	known, ok := certificateFlags[[2]string{c.Listener, c.Use}]
 	if !ok {
@@ -130,12 +128,12 @@ func (e *Examination) checkCertificates(r *report) {
 		left, on := end.Sub(e.Now), end.UTC().Format(time.DateOnly)
 		switch {
 		case left <= 0:
-			r.find(Critical, member, what+" expired on "+on, next, "")
+			r.addFinding(Critical, member, what+" expired on "+on, next, "")
 		case left < e.Limits.CertificateCritical:
-			r.find(Critical, member,
+			r.addFinding(Critical, member,
 				fmt.Sprintf("%s expires in %s, on %s", what, amount.Age(left), on), next, "")
 		case left < e.Limits.Certificate:
-			r.find(Warning, member,
+			r.addFinding(Warning, member,
 				fmt.Sprintf("%s expires in %s, on %s", what, amount.Age(left), on), next, "")
 		}
 	}
@@ -148,16 +146,16 @@ func (e *Examination) checkCertificates(r *report) {
 		for _, c := range x.certificates() {
 			if c.Listener == shown.Listener && c.Use == shown.Use &&
 				c.End.Unix() == shown.End.Unix() {
-				shown.End = time.Time{} // the same one
+				shown.End = time.Time{} //  the same certificate
 			}
 			what, next := c.describe()
 			reportExpiry(e.NameOf(x), what, c.End, next)
 		}
 		if x.Status != nil && x.Metrics == nil && len(x.Certificates) == 0 {
-			r.skip(e.NameOf(x), noMetrics)
+			r.skipMember(e.NameOf(x), noMetrics)
 		}
 		if e.CertErrs[i] != nil && x.Status != nil {
-			r.skip(e.NameOf(x), "its certificate cannot be read: "+line(e.CertErrs[i]))
+			r.skipMember(e.NameOf(x), "its certificate cannot be read: "+line(e.CertErrs[i]))
 		} else if !shown.End.IsZero() {
 			what, next := shown.describe()
 			if len(x.Certificates) > 0 {
@@ -172,12 +170,13 @@ func (e *Examination) checkCertificates(r *report) {
 			reportExpiry("", fmt.Sprintf("%s (%s, %s)", f.Use, f.From, f.Subject), f.End,
 				"replace the file here, at the machine that runs this program")
 		} else {
-			r.skip("", line(f.Err))
+			r.skipMember("", line(f.Err))
 		}
 	}
 }
 
-// equalSettings are the flags that must be equal at all members, with what happens otherwise.
+// equalSettings are the flags that must be equal at all members, with the consequence of a
+// difference.
 var equalSettings = []struct{ flag, otherwise string }{
 	{"quota-backend-bytes", "the member with the smallest one raises the alarm NOSPACE for all"},
 	{"max-request-bytes", "a request is rejected or not depending on the member that gets it"},
@@ -194,13 +193,13 @@ var equalSettings = []struct{ flag, otherwise string }{
 	{ClientTLS, "a client reaches some of the members only"},
 }
 
-// meaning returns the same text for values of a flag that mean the same.
+// meaning returns the same text for values of a flag that have the same meaning.
 func meaning(flag, value string, all map[string]string) string {
 	switch flag {
 	case "pre-vote", "client-cert-auth":
 		return strconv.FormatBool(on(value))
 	case "auth-token":
-		kind, _, _ := strings.Cut(value, ",") // the rest are files of the member
+		kind, _, _ := strings.Cut(value, ",") //  the rest are files at the member
 		return cmp.Or(kind, "simple")
 	case compactionMode:
 		return cmp.Or(value, periodic)
@@ -224,27 +223,27 @@ func meaning(flag, value string, all map[string]string) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// Flags of which one gives the other its meaning.
+// Flags that depend on each other.
 const (
 	compactionMode      = "auto-compaction-mode"
 	compactionRetention = "auto-compaction-retention"
 )
 
 const (
-	// periodic is the default of --auto-compaction-mode, in which a number is one of hours, up to
+	// periodic is the default of --auto-compaction-mode. A plain number then means hours, up to
 	// maxHours.
 	periodic = "periodic"
 	maxHours = int64(math.MaxInt64 / time.Hour)
 )
 
-// on reports whether a flag is on that has no value, or a boolean one.
+// on reports whether a flag is on: it has no value, or a true one.
 func on(value string) bool {
 	v, err := strconv.ParseBool(value)
 	return err != nil || v
 }
 
-// checkEqualSettings finds settings in which members differ. A member that does not tell a setting
-// is not compared.
+// checkEqualSettings finds settings in which members differ. It ignores members that do not report
+// a setting.
 func (e *Examination) checkEqualSettings(r *report) {
 	for _, s := range equalSettings {
 		// by what a value means, and as it is given
@@ -256,12 +255,12 @@ func (e *Examination) checkEqualSettings(r *report) {
 			}
 			value, ok := e.Flags[i][s.flag]
 			if quota := x.Quota(); s.flag == "quota-backend-bytes" && quota > 0 {
-				// also of members of etcd, which tell only their command lines
+				// this also covers members of etcd, which report only their command lines
 				value, ok = fmt.Sprint(quota), true
 			}
 			if !ok || s.flag == compactionMode &&
 				meaning(compactionRetention, e.Flags[i][compactionRetention], e.Flags[i]) == "0" {
-				continue // without automatic compaction its mode has no effect
+				continue //  the mode has no effect without automatic compaction
 			}
 			same := meaning(s.flag, value, e.Flags[i])
 			if by[same] == nil {
@@ -280,7 +279,7 @@ func (e *Examination) checkEqualSettings(r *report) {
 		if s.flag == ClientTLS {
 			name = "TLS for clients"
 		}
-		r.find(Warning, "", fmt.Sprintf("members have different values of %s: %s", name,
+		r.addFinding(Warning, "", fmt.Sprintf("members have different values of %s: %s", name,
 			sorted(list)), "give all the same one, and restart them one after the other; until then "+s.otherwise, "")
 	}
 }
@@ -295,26 +294,26 @@ func (e *Examination) checkSettings(r *report) {
 			continue
 		}
 		if x.Metrics == nil {
-			r.skip(name, noMetrics)
+			r.skipMember(name, noMetrics)
 		}
 		if e.Flags[i] == nil {
-			r.skip(name, "its settings cannot be read")
+			r.skipMember(name, "its settings cannot be read")
 		}
 		if open, most := x.Value(OpenFiles), x.Value(MaxFiles); most > 0 &&
 			100*open > e.Limits.OpenFiles*most {
-			r.find(Warning, name,
+			r.addFinding(Warning, name,
 				fmt.Sprintf("%.0f of %.0f files are open; connections count as files", open, most),
 				"raise LimitNOFILE of its service",
 				"docs/operations/observe.md#vigilfiledescriptors")
 		}
 		if quota := x.Quota(); x.Metrics != nil && !x.IsVigil() && quota > largeQuota {
-			r.find(Warning, name,
+			r.addFinding(Warning, name,
 				fmt.Sprintf("a quota of %s exceeds the design limit of etcd", amount.Bytes(quota)),
 				"use at most 8 GiB", "")
 		}
 		flags := e.Flags[i]
 		if v, ok := flags["unsafe-no-fsync"]; ok && on(v) {
-			r.find(Critical, name, "--unsafe-no-fsync: a crash loses acknowledged writes",
+			r.addFinding(Critical, name, "--unsafe-no-fsync: a crash loses acknowledged writes",
 				"remove the flag", "")
 		}
 		beat, err := time.ParseDuration(flags["heartbeat-interval"] + "ms")
@@ -323,11 +322,11 @@ func (e *Examination) checkSettings(r *report) {
 		}
 		if election, err := time.ParseDuration(flags["election-timeout"] + "ms"); err == nil &&
 			election < 10*beat {
-			r.find(Warning, name,
+			r.addFinding(Warning, name,
 				fmt.Sprintf("--election-timeout of %v is less than ten times the --heartbeat-interval of %v: a short pause replaces the leader", election, beat), "raise it to ten times the heartbeat interval", "")
 		}
 		if v, ok := flags["pre-vote"]; ok && !on(v) {
-			r.find(Note, name, "--pre-vote=false: a member that rejoins can replace the leader",
+			r.addFinding(Note, name, "--pre-vote=false: a member that rejoins can replace the leader",
 				"remove the flag", "")
 		}
 	}

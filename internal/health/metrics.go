@@ -22,7 +22,7 @@ func ParseMetrics(r io.Reader) (Metrics, error) {
 	return p.TextToMetricFamilies(r)
 }
 
-// GatheredMetrics returns the metrics that a registry has gathered.
+// GatheredMetrics converts the metrics that a registry has gathered.
 func GatheredMetrics(families []*dto.MetricFamily) Metrics {
 	m := Metrics{}
 	for _, f := range families {
@@ -31,7 +31,7 @@ func GatheredMetrics(families []*dto.MetricFamily) Metrics {
 	return m
 }
 
-// FormatMetrics returns those metrics that have one of the names in the text format of Prometheus.
+// FormatMetrics writes the metrics with these names in the text format of Prometheus.
 func FormatMetrics(families []*dto.MetricFamily, names map[string]bool) (string, error) {
 	var text strings.Builder
 	for _, f := range families {
@@ -45,8 +45,8 @@ func FormatMetrics(families []*dto.MetricFamily, names map[string]bool) (string,
 	return text.String(), nil
 }
 
-// Value returns the sum of a counter or gauge over all labels, and whether there is such a metric,
-// with a finite value.
+// Value returns the sum of a counter or gauge over all labels. The result is false if the metric is
+// missing or not finite.
 func (m Metrics) Value(name string) (float64, bool) {
 	f := m[name]
 	if f == nil {
@@ -113,8 +113,8 @@ func (m Metrics) Histogram(name string) Histogram {
 	return h
 }
 
-// Histogram counts observations, in seconds, up to bounds: UpTo[i] of them were at most Bounds[i],
-// and Count is all.
+// Histogram counts observations in seconds. UpTo[i] of them were at most Bounds[i], and Count is
+// the number of all.
 type Histogram struct {
 	Bounds []float64 `json:"bounds"`
 	UpTo   []uint64  `json:"up_to"`
@@ -122,7 +122,7 @@ type Histogram struct {
 	Sum    float64   `json:"sum"` // of all, in seconds
 }
 
-// Mean returns the average of the observations; ok is false without any.
+// Mean returns the average of the observations. ok is false without observations.
 func (h Histogram) Mean() (seconds float64, ok bool) {
 	if h.Count == 0 {
 		return 0, false
@@ -130,8 +130,8 @@ func (h Histogram) Mean() (seconds float64, ok bool) {
 	return max(h.Sum, 0) / float64(h.Count), true
 }
 
-// Since returns the observations since an older reading; all of h if the member was restarted
-// meanwhile.
+// Since returns the observations since an older reading, or all of h if the member has restarted
+// since.
 func (h Histogram) Since(old Histogram) Histogram {
 	if d, ok := h.minus(old); ok {
 		return d
@@ -139,7 +139,7 @@ func (h Histogram) Since(old Histogram) Histogram {
 	return h
 }
 
-// minus returns the observations that an older histogram does not have; ok is false if it has
+// minus returns the observations that an older histogram lacks. ok is false if the older one has
 // others.
 func (h Histogram) minus(old Histogram) (d Histogram, ok bool) {
 	if old.Count == 0 {
@@ -159,15 +159,15 @@ func (h Histogram) minus(old Histogram) (d Histogram, ok bool) {
 	return d, d.valid()
 }
 
-// valid reports whether a histogram can have been counted.
+// valid reports whether a histogram is consistent.
 func (h Histogram) valid() bool {
 	return len(h.UpTo) == len(h.Bounds) && slices.IsSorted(h.Bounds) && slices.IsSorted(h.UpTo) &&
 		(len(h.UpTo) == 0 || h.Bounds[0] >= 0 && h.UpTo[len(h.UpTo)-1] <= h.Count)
 }
 
-// Quantile estimates the value below which a share of the observations is. Like Prometheus it
-// assumes an even distribution within a bucket. ok is false without observations; above the last
-// bound the result is that bound.
+// Quantile estimates the value below which a share of the observations lies. As Prometheus does, it
+// assumes an even distribution within a bucket. Above the last bound the result is that bound. ok
+// is false without observations.
 func (h Histogram) Quantile(share float64) (seconds float64, ok bool) {
 	if h.Count == 0 || len(h.Bounds) == 0 || len(h.UpTo) != len(h.Bounds) {
 		return 0, false

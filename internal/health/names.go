@@ -1,7 +1,7 @@
 package health
 
-// The metrics that checks and views read. Except for those that begin with vigil_, members of etcd
-// have them too.
+// The metrics that checks and views read. etcd's members have them too, except for those that begin
+// with vigil_.
 const (
 	Puts              = "etcd_mvcc_put_total"
 	Ranges            = "etcd_mvcc_range_total"
@@ -48,5 +48,5 @@ const (
 	CertificateExpiry = "vigil_certificate_expiry_timestamp_seconds"
 )
 
-// ClientTLS is the name of the setting whether the member serves clients with TLS: "on" or "off".
+// ClientTLS is the setting that tells whether the member serves clients with TLS: "on" or "off".
 const ClientTLS = "client-transport-security"

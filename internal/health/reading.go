@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// Reading is what one member answered.
+// Reading is the answer of one member.
 type Reading struct {
 	Endpoint   string
 	At         time.Time
@@ -18,28 +18,28 @@ type Reading struct {
 	StatusErr  error
 	Metrics    Metrics // nil if MetricsErr is set
 	MetricsErr error
-	// PagesOf is the member whose pages were read at the endpoint, if it is not the one whose
-	// status that is: a load balancer is in front. See CheckPages.
+	// PagesOf is the member whose pages were read at the endpoint if it differs from the member in
+	// Status: then a load balancer is in front. See CheckPages.
 	PagesOf uint64
-	// Waits is set if the member is alive and does not serve clients yet.
+	// Waits is set if the member is alive but does not serve clients yet.
 	Waits *Wait
-	// Failures are why the member cannot send messages to others, as far as it reports that.
+	// Failures are the known reasons why the member cannot send messages to others.
 	Failures []PeerFailure
-	// Recent is what the member counted lately, the shortest window first; nil if it is not known.
+	// Recent has the member's recent counts, the shortest window first; nil if unknown.
 	Recent []Window
-	// Certificates are those that the member uses, as far as it tells.
+	// Certificates are the known certificates that the member uses.
 	Certificates []Certificate
-	// ByPeer is set if another member has asked, on the connections between members: Endpoint was
-	// not tried.
+	// ByPeer is set if another member has queried this one over the connections between members.
+	// Endpoint was not tried.
 	ByPeer bool
-	// Advertised is the ID of the member that advertises the endpoint, 0 if it is not known.
+	// Advertised is the ID of the member that advertises the endpoint, 0 if unknown.
 	Advertised uint64
 }
 
 // ID returns the member's ID, 0 if it did not answer.
 func (x *Reading) ID() uint64 { return x.Status.GetHeader().GetMemberId() }
 
-// CheckPages removes metrics of another member than the one whose status was read.
+// CheckPages removes metrics that belong to another member than Status.
 func (x *Reading) CheckPages() {
 	for _, labels := range x.Metrics.Labels(ServerID) {
 		if id, err := strconv.ParseUint(labels["server_id"], 16, 64); err == nil &&
@@ -52,8 +52,9 @@ func (x *Reading) CheckPages() {
 	}
 }
 
-// DiskFull returns what the member cannot do because its disk is full, empty if it is not; waits is
-// set if it does nothing that a majority must agree on. etcd has no such state.
+// DiskFull returns what the member cannot do because its disk is full, empty if the disk is not
+// full. waits is set if nothing proceeds that needs a majority's agreement. etcd does not report
+// this.
 func (x *Reading) DiskFull() (what string, waits bool) {
 	n := x.Status.GetRaftIndex() - min(x.Status.GetRaftAppliedIndex(), x.Status.GetRaftIndex())
 	switch {
@@ -71,14 +72,15 @@ func (x *Reading) DiskFull() (what string, waits bool) {
 	return "", false
 }
 
-// Stands reports whether nothing was written to the member's raft log, or applied, for an election
-// timeout though there was something, for another reason than a full disk. etcd has no such state.
+// Stands reports whether the member has stalled: for an election timeout it has neither written
+// pending entries to its raft log nor applied any, although its disk is not full. etcd does not
+// report this.
 func (x *Reading) Stands() bool {
 	return x.Value(Stalled) != 0 && x.Value(DiskFull) == 0 && x.Value(DataFilesGone) == 0
 }
 
-// FilesGone returns which files of the member are not where their paths lead, empty if all are.
-// etcd does not notice.
+// FilesGone returns which files of the member are missing from their paths, empty if none are. etcd
+// does not notice.
 func (x *Reading) FilesGone() string {
 	for _, text := range x.Status.GetErrors() {
 		if what, ok := strings.CutPrefix(text,
@@ -101,8 +103,8 @@ func (x *Reading) IsVigil() bool {
 	return ok
 }
 
-// Program returns the version of the member's program, empty if it is not known: Status has the
-// level of the API.
+// Program returns the version of the member's program, empty if unknown. The version in Status is
+// the API level.
 func (x *Reading) Program() string {
 	for _, labels := range x.Metrics.Labels(BuildInfo) {
 		return labels["version"]
@@ -110,19 +112,19 @@ func (x *Reading) Program() string {
 	return ""
 }
 
-// Certificate is a certificate that a member uses, or several authorities of which the one counts
-// that is valid longest.
+// Certificate is a certificate that a member uses. For several authorities it is the one that is
+// valid longest.
 type Certificate struct {
 	Listener string    `json:"listener"` // "client" or "peer"
 	Use      string    `json:"use"`      // "server", "client" or "authority"
 	Subject  string    `json:"subject,omitempty"`
 	End      time.Time `json:"end"`
-	// Generated is set if the member has made it itself.
+	// Generated is set if the member has generated the certificate.
 	Generated bool `json:"generated,omitempty"`
 }
 
-// certificates returns what is known of the certificates that the member uses. Older versions
-// export only when they expire.
+// certificates returns the known certificates of the member. Older versions report only their
+// expiry.
 func (x *Reading) certificates() []Certificate {
 	if len(x.Certificates) > 0 {
 		return x.Certificates
@@ -135,8 +137,8 @@ func (x *Reading) certificates() []Certificate {
 	return out
 }
 
-// Rate returns the growth of a counter per second since an older reading; ok is false if it is not
-// known, or if the member was restarted.
+// Rate returns the growth of a counter per second since an older reading. ok is false if it is
+// unknown or the member has restarted.
 func (x *Reading) Rate(old *Reading, name string) (perSecond float64, ok bool) {
 	if old == nil {
 		return 0, false
@@ -151,8 +153,7 @@ func (x *Reading) Rate(old *Reading, name string) (perSecond float64, ok bool) {
 	return perSecond, !math.IsInf(perSecond, 0)
 }
 
-// Latency returns the histogram of the observations since an older reading, which is empty without
-// one.
+// Latency returns the histogram of the observations since an older reading, empty without one.
 func (x *Reading) Latency(old *Reading, name string) Histogram {
 	if old == nil {
 		return Histogram{}
@@ -177,7 +178,7 @@ func (x *Reading) Role() string {
 	return "follower"
 }
 
-// Quota returns the member's quota in bytes, 0 if it is not known.
+// Quota returns the member's quota in bytes, 0 if unknown.
 func (x *Reading) Quota() int64 {
 	if q := x.Status.GetDbSizeQuota(); q != 0 || x.Status == nil {
 		return q
@@ -185,8 +186,7 @@ func (x *Reading) Quota() int64 {
 	return int64(x.Value(QuotaBytes)) // older than etcd 3.6
 }
 
-// QuotaUsed returns the bytes that count against the quota: live data with Vigil, the file with
-// etcd.
+// QuotaUsed returns the bytes that count against the quota: live data in Vigil, the file in etcd.
 func (x *Reading) QuotaUsed() int64 {
 	if x.IsVigil() {
 		return x.Status.GetDbSizeInUse()

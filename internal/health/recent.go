@@ -7,22 +7,22 @@ import (
 	"vigil/internal/amount"
 )
 
-// Window is what a member counted in a time that ends with the answer.
+// Window has a member's counts for a period that ends with the answer.
 type Window struct {
 	Seconds    float64              `json:"seconds"`
 	Histograms map[string]Histogram `json:"histograms"`
 	Counters   map[string]float64   `json:"counters"`
 
-	// Watched is set if the member keeps no windows, and whoever asks has looked twice.
+	// Watched is set if the member keeps no windows and the client has looked twice.
 	Watched bool `json:"-"`
-	// SinceStart is set if the window is the whole life of the process.
+	// SinceStart is set if the window covers the whole life of the process.
 	SinceStart bool `json:"-"`
 }
 
-// duration returns how long the window is.
+// duration returns the length of the window.
 func (w *Window) duration() time.Duration { return time.Duration(w.Seconds * float64(time.Second)) }
 
-// when returns the time of the window as a phrase.
+// when describes the period of the window as a phrase.
 func (w *Window) when() string {
 	switch {
 	case w.Watched:
@@ -33,14 +33,14 @@ func (w *Window) when() string {
 	return "in the last " + amount.Age(w.duration())
 }
 
-// The metrics of windows: the counts that checks judge.
+// The metrics in windows: the checks judge their counts.
 var (
 	windowHistograms = []string{WALFsync, StoreCommit, Apply, PeerRoundTrip}
 	windowCounters   = []string{SlowApplies, AppliedProposals, AppliedRequests, LeaderChanges}
 )
 
-// Between returns what a member counted from older metrics to newer ones. Without older metrics it
-// is all that they have.
+// Between returns a member's counts between older and newer metrics. Without older metrics it
+// returns all newer counts.
 func Between(old, now Metrics, d time.Duration) Window {
 	w := Window{Seconds: d.Seconds(), Histograms: map[string]Histogram{},
 		Counters: map[string]float64{}}
@@ -52,13 +52,13 @@ func Between(old, now Metrics, d time.Duration) Window {
 		v, _ := now.Value(name)
 		if v >= before {
 			v -= before
-		} // otherwise the member was restarted
+		} //  otherwise the member has restarted
 		w.Counters[name] = v
 	}
 	return w
 }
 
-// History keeps what a member had counted at some times of the last hour. Its methods may be called
+// History keeps a member's counts at several times of the last hour. Its methods may be called
 // concurrently.
 type History struct {
 	start time.Time
@@ -68,26 +68,26 @@ type History struct {
 	}
 }
 
-// record is the metrics of windows at one time.
+// record has the metrics of windows at one time.
 type record struct {
 	at      time.Time
-	metrics Window // since the start of the process
+	metrics Window //  counts since the start of the process
 }
 
-// RecordInterval is how often a member records what it has counted.
+// RecordInterval is the time between two records of a member's counts.
 const RecordInterval = time.Minute
 
-// windows are the times that are judged, the shortest first: the shortest one with enough counts
-// shows what is so now, and a member without load needs a longer one.
+// windows are the periods to judge, the shortest first. The shortest one with enough counts
+// describes the present; a member without load needs a longer one.
 var windows = []time.Duration{time.Minute, 10 * time.Minute, time.Hour}
 
-// maxRecords is how many records reach back as far as the longest window.
+// maxRecords is how many records the longest window needs.
 const maxRecords = int(time.Hour/RecordInterval) + 1
 
-// NewHistory returns the history of a member whose counts begin at a time.
+// NewHistory returns the history of a member whose counts start at a time.
 func NewHistory(start time.Time) *History { return &History{start: start} }
 
-// Record keeps what the member has counted until now.
+// Record keeps the member's current counts.
 func (h *History) Record(now time.Time, m Metrics) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,8 +97,8 @@ func (h *History) Record(now time.Time, m Metrics) {
 	h.mu.past = append(h.mu.past, record{now, Between(nil, m, now.Sub(h.start))})
 }
 
-// Recent returns what the member has counted in each window, the shortest first, as far as it has
-// run for so long.
+// Recent returns the member's counts in each window, the shortest first. It includes only windows
+// that are not longer than the life of the process.
 func (h *History) Recent(now time.Time, m Metrics) (out []Window) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -118,12 +118,12 @@ func (h *History) Recent(now time.Time, m Metrics) (out []Window) {
 	return out
 }
 
-// since returns the part of a window after an older one that began at the same time.
+// since returns the part of a window after an older window with the same start.
 func (w Window) since(old *Window, d time.Duration) Window {
 	out := Window{Seconds: d.Seconds(), Histograms: map[string]Histogram{},
 		Counters: map[string]float64{}}
 	for name, h := range w.Histograms {
-		// otherwise a part of it is gone, as with a member that was removed
+		// otherwise parts of the histogram are gone, for instance because a member was removed
 		if d, ok := h.minus(old.Histograms[name]); ok {
 			out.Histograms[name] = d
 		}
@@ -134,9 +134,8 @@ func (w Window) since(old *Window, d time.Duration) Window {
 	return out
 }
 
-// recent returns the windows by which a member is judged, the shortest first. A member that keeps
-// none, and has run for less than the longest one, is judged by its whole life besides what was
-// watched.
+// recent returns the windows to judge a member by, the shortest first. A member without windows
+// that has run for less than the longest one is judged by its whole life and the watched period.
 func (e *Examination) recent(x *Reading) []Window {
 	if len(x.Recent) > 0 && !x.Recent[0].Watched {
 		return x.Recent
@@ -150,7 +149,7 @@ func (e *Examination) recent(x *Reading) []Window {
 	return out
 }
 
-// uptime returns for how long the process of a member has run, 0 if that is not known.
+// uptime returns how long the process of a member has run, 0 if unknown.
 func (e *Examination) uptime(x *Reading) time.Duration {
 	started := x.Value(StartTime)
 	if started <= 0 {

@@ -4,25 +4,25 @@ import (
 	"slices"
 )
 
-// Report is what a member says of itself besides its status and metrics. Who receives one calls
-// Limit: the member may be of another version, or lie.
+// Report is a member's description of itself, in addition to its status and metrics. The receiver
+// calls Limit: the member may have another version, or lie.
 type Report struct {
-	// Member is the ID of the member, 0 if it does not tell.
+	// Member is the ID of the member, 0 if unknown.
 	Member uint64 `json:"-"`
-	// Settings are values of flags, by name without dashes; nil if they are not known. Of etcd they
-	// are those of the command line, so that what a file or the environment sets is missing.
+	// Settings are values of flags, by name without dashes; nil if unknown. For etcd they contain
+	// only the command line, not the configuration file and the environment.
 	Settings map[string]string `json:"settings"`
-	// Waits is set while the member does not serve clients, Failures are why it cannot send
-	// messages to others. Not with etcd.
+	// Waits is set while the member does not serve clients. Failures are the reasons why it cannot
+	// send messages to others. etcd reports neither.
 	Waits    *Wait         `json:"waits,omitempty"`
 	Failures []PeerFailure `json:"failures,omitempty"`
-	// Recent is what the member counted lately; etcd and older versions do not tell.
+	// Recent has the member's recent counts; etcd and older versions do not report them.
 	Recent []Window `json:"recent"`
-	// Certificates are those that the member uses; etcd and older versions do not tell.
+	// Certificates are the certificates in use; etcd and older versions do not report them.
 	Certificates []Certificate `json:"certificates,omitempty"`
 }
 
-// Bounds of a report. Members stay far below them.
+// Limits of a report. Members stay far below them.
 const (
 	maxFailures     = 64
 	maxCertificates = 32
@@ -34,7 +34,7 @@ const (
 	maxSeconds      = 1 << 32
 )
 
-// Limit removes what no member has counted, and cuts off what exceeds the bounds.
+// Limit removes impossible counts, and cuts off whatever exceeds the limits.
 func (s *Report) Limit() {
 	for name, value := range s.Settings {
 		s.Settings[name] = clip(value, maxSettingText)
@@ -73,7 +73,7 @@ func (s *Report) Limit() {
 	}
 }
 
-// limit keeps the metrics of windows that can have been counted.
+// limit keeps the consistent metrics of windows.
 func (w *Window) limit() {
 	histograms, counters := map[string]Histogram{}, map[string]float64{}
 	for _, name := range windowHistograms {

@@ -9,15 +9,15 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// Round is what all members answered at about the same time.
+// Round has the answers of all members at about the same time.
 type Round struct {
 	At       time.Time
-	Readings []Reading                   // one for each member that was asked
-	Members  []*etcdserverpb.Member      // as the cluster lists them; nil if no member answered
+	Readings []Reading                   //  one for each queried member
+	Members  []*etcdserverpb.Member      //  as the cluster lists them; nil if no member answered
 	Alarms   []*etcdserverpb.AlarmMember // see FindAlarms
-	// ClusterID is the cluster that Members is the list of, 0 if it is not known.
+	// ClusterID is the cluster whose members are in Members, 0 if unknown.
 	ClusterID uint64
-	ListErr   error // why Members are not known
+	ListErr   error //  why Members is unknown
 }
 
 // Answered reports whether any member reported its status.
@@ -50,23 +50,22 @@ func (r *Round) Name(id uint64) string {
 	return hexadecimal(id)
 }
 
-// NameOf returns the name of the member of a reading, or its endpoint if it is not known.
+// NameOf returns the name of the reading's member, or the endpoint if the member is unknown.
 func (r *Round) NameOf(x *Reading) string {
 	id := cmp.Or(x.ID(), x.Advertised)
 	if r.Foreign(x) || r.Stranger(x) {
-		id = x.Advertised // its own ID is not in the list
+		id = x.Advertised //  without its own entry in the list
 	}
 	switch {
 	case id != 0:
 		return r.Name(id)
 	case x.Waits != nil && x.Waits.Name != "":
-		return clip(x.Waits.Name, maxWaitName) // as it says
+		return clip(x.Waits.Name, maxWaitName) //  the name that it reports
 	}
 	return x.Endpoint
 }
 
-// Lag returns how many entries a member has still to apply of those that the leader has; ok is
-// false if that is not known.
+// Lag returns how many of the leader's entries a member still has to apply. ok is false if unknown.
 func (r *Round) Lag(x *Reading) (entries int64, ok bool) {
 	leader := r.Leader()
 	if leader == 0 || x.Status == nil {
@@ -74,20 +73,21 @@ func (r *Round) Lag(x *Reading) (entries int64, ok bool) {
 	}
 	for i := range r.Readings {
 		if l := &r.Readings[i]; l.ID() == leader {
-			// They did not answer at the same instant: a follower may seem to be ahead.
+			// The members answered at different instants: a follower may seem to be ahead.
 			return max(0, int64(l.Status.RaftIndex)-int64(x.Status.RaftAppliedIndex)), true
 		}
 	}
 	return 0, false
 }
 
-// Foreign reports whether a member belongs to another cluster than the one whose members are known.
+// Foreign reports whether a member belongs to another cluster than Members.
 func (r *Round) Foreign(x *Reading) bool {
 	return x.Status != nil && r.ClusterID != 0 && x.Status.GetHeader().GetClusterId() != r.ClusterID
 }
 
-// Stranger reports whether a member of the cluster is not in the list of its members, and knows no
-// leader: it was removed while it could not be told. One with a leader has just been added.
+// Stranger reports whether a member is missing from the cluster's list of members and knows no
+// leader. It was removed while it could not be notified. A missing member with a leader was just
+// added.
 func (r *Round) Stranger(x *Reading) bool {
 	return x.Status != nil && x.Status.Leader == 0 && !r.Foreign(x) && len(r.Members) > 0 &&
 		!slices.ContainsFunc(r.Members, func(m *etcdserverpb.Member) bool { return m.ID == x.ID() })
@@ -112,8 +112,7 @@ func (r *Round) Cluster() (id uint64, term uint64) {
 	return id, term
 }
 
-// Before returns the reading of the same endpoint in an older round, nil if there is none with
-// metrics.
+// Before returns the reading of the same endpoint in an older round, nil if that has no metrics.
 func (r *Round) Before(old *Round, i int) *Reading {
 	if old == nil || i >= len(old.Readings) || old.Readings[i].Endpoint != r.Readings[i].Endpoint ||
 		old.Readings[i].Metrics == nil {

@@ -9,12 +9,12 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// Wait is what a member waits for that is alive and does not serve clients yet. Members report it
-// at /debug/vars and to each other.
+// Wait tells what a member waits for that is alive but does not serve clients yet. Members report
+// it at /debug/vars and to each other.
 type Wait struct {
-	// For is one of the constants below, which decides the next step.
+	// For is one of the constants below. It decides the next step.
 	For string `json:"for"`
-	// What is one line that follows "waiting for".
+	// What is one line that continues "waiting for".
 	What string `json:"what"`
 	// Seconds is how long the process has run.
 	Seconds int64 `json:"seconds"`
@@ -22,13 +22,13 @@ type Wait struct {
 	Name string `json:"name"`
 }
 
-// What a member may wait for.
+// Values of Wait.For.
 const (
-	ForMembers   = "members"   // that it asks or finds before its data directory exists
+	ForMembers   = "members"   //  members that it asks or discovers before its data directory exists
 	ForDirectory = "directory" // the lock of its data directory
 	ForData      = "data"      // its own disk
 	ForMajority  = "majority"  // members that do not answer
-	// members that answer, and refuse each other: swapped directories, other clusters
+	// members that answer but refuse each other: swapped directories, other clusters
 	ForIdentity = "identity"
 	ForTLS      = "tls"      // members whose certificates do not fit
 	ForLeader   = "leader"   // an election
@@ -41,10 +41,11 @@ const (
 	maxFailureText = 320
 )
 
-// String returns the wait as a line. Parts of it may come from other members, so it is bounded.
+// String describes the wait on one line. Parts may come from other members, so the length is
+// limited.
 func (w *Wait) String() string { return "waiting for " + w.text() }
 
-// Alive is String of a member that somebody may take for dead.
+// Alive describes a member that could be taken for dead.
 func (w *Wait) Alive() string { return "is alive, and waiting for " + w.text() }
 
 func (w *Wait) text() string {
@@ -60,8 +61,8 @@ func clip(s string, most int) string {
 	return s
 }
 
-// next returns the next step and the page for a wait.
-func (w *Wait) next() (next, page string) {
+// nextStep returns the next step and the page for a wait.
+func (w *Wait) nextStep() (next, page string) {
 	const start = "docs/operations/cluster.md#when-a-member-waits"
 	switch w.For {
 	case ForMembers:
@@ -88,25 +89,25 @@ const (
 	nextPeerTLS  = "compare --peer-cert-file, --peer-key-file and --peer-trusted-ca-file of both members: each certificate must be valid, for the host in the peer URL, and from an authority that the other one trusts"
 )
 
-// PeerFailure is why a member cannot send messages to another one, or cannot connect to it. There
+// PeerFailure is the reason why a member cannot connect to another one or send it messages. There
 // is at most one for each other member of the cluster.
 type PeerFailure struct {
-	// Member is the ID of the other one, in hexadecimal.
+	// Member is the ID of the other member, in hexadecimal.
 	Member string `json:"member"`
-	// Reason is one of the constants below, or another word if neither of them.
+	// Reason is one of the constants below, or another word if none of them fits.
 	Reason string `json:"reason"`
-	// Cluster and Answered are the IDs of who answered at the peer URL, in hexadecimal; empty if
-	// nobody did.
+	// Cluster and Answered are the cluster ID and member ID of whoever answered at the peer URL, in
+	// hexadecimal. They are empty if nobody did.
 	Cluster  string `json:"cluster,omitempty"`
 	Answered string `json:"answered,omitempty"`
 	// Text is the error.
 	Text    string `json:"text"`
 	Seconds int64  `json:"seconds"`
-	// Comes is set if the other one has made the connection instead: messages can be sent.
+	// Comes is set if the other member has made the connection instead: messages can be sent.
 	Comes bool `json:"comes,omitempty"`
 }
 
-// Reasons of failures that do not pass by themselves.
+// Reasons of failures that do not resolve themselves.
 const (
 	WrongCluster = "wrong cluster"
 	WrongMember  = "wrong member"
@@ -114,20 +115,20 @@ const (
 	WrongTLS     = "TLS"
 )
 
-// Lasts reports whether the failure is a refusal, which does not pass by itself.
+// Lasts reports whether the failure is a refusal, which does not resolve itself.
 func (f *PeerFailure) Lasts() bool {
 	return f.Reason == WrongCluster || f.Reason == WrongMember || f.Reason == WrongVersion ||
 		f.Reason == WrongTLS
 }
 
-// rejection is what members say about another one that they refuse, or that refuses them.
+// rejection is what members report about a member that refuses them or that they refuse.
 type rejection struct {
-	// key is the same for what is one finding: texts may differ in a time.
+	// key is equal for reports of one finding: their texts may differ in a time.
 	key, what, next, page string
 	by                    []string
 }
 
-// rejections returns what the members that answered refuse about each other member, by its ID.
+// rejections returns the refusals that the answering members report, by the ID of the other member.
 func (e *Examination) rejections() map[string][]*rejection {
 	out := map[string][]*rejection{}
 	for i := range e.Readings {
@@ -153,7 +154,7 @@ func (e *Examination) rejections() map[string][]*rejection {
 	return out
 }
 
-// rejectionOf returns what a failure says of a member; ok is false if it may be just away.
+// rejectionOf interprets a failure. ok is false if the other member may just be unreachable.
 func (e *Examination) rejectionOf(f *PeerFailure) (r *rejection, ok bool) {
 	const start = "docs/operations/cluster.md#when-a-member-waits"
 	if f.Comes {
@@ -177,7 +178,7 @@ func (e *Examination) rejectionOf(f *PeerFailure) (r *rejection, ok bool) {
 	return nil, false
 }
 
-// answerer names the member that answered in the place of another one.
+// answerer names the member that answered at another member's address.
 func (e *Examination) answerer(f *PeerFailure) string {
 	for _, m := range e.Members {
 		if hexadecimal(m.ID) == f.Answered {
@@ -187,7 +188,7 @@ func (e *Examination) answerer(f *PeerFailure) string {
 	return "member " + clip(f.Answered, 16) + ", which is not in the list,"
 }
 
-// checkRefused reports members that run and cannot take part, because others refuse them.
+// checkRefused finds running members that cannot take part because others refuse them.
 func (e *Examination) checkRefused(r *report) {
 	all := e.rejections()
 	for _, m := range e.Members {
@@ -196,13 +197,13 @@ func (e *Examination) checkRefused(r *report) {
 			if len(x.by) > 1 {
 				verb = " refuse it: "
 			}
-			r.find(Critical, e.Name(m.ID), strings.Join(x.by, ", ")+verb+x.what, x.next, x.page)
+			r.addFinding(Critical, e.Name(m.ID), strings.Join(x.by, ", ")+verb+x.what, x.next, x.page)
 		}
 	}
 }
 
-// checkNames reports members of one name: one of them was started with the name, and maybe the data
-// directory, of another one.
+// checkNames finds members with the same name: one was started with the name, and perhaps the data
+// directory, of another.
 func (e *Examination) checkNames(r *report) {
 	of := map[string][]string{}
 	for _, m := range e.Members {
@@ -212,14 +213,14 @@ func (e *Examination) checkNames(r *report) {
 	}
 	for _, m := range e.Members {
 		if ids := of[m.Name]; len(ids) > 1 && ids[0] == hexadecimal(m.ID) {
-			r.find(Warning, m.Name,
+			r.addFinding(Warning, m.Name,
 				fmt.Sprintf("is the name of %d members: %s", len(ids), strings.Join(ids, ", ")),
 				"compare --name, --data-dir and the peer URLs of each with vigilctl member list: if two data directories are swapped, start each member with its own; otherwise start one with another --name", "docs/operations/cluster.md#when-a-member-does-not-start-or-join")
 		}
 	}
 }
 
-// checkDetours notes members to which another one cannot connect, and which connect to it instead.
+// checkDetours notes members that another member cannot connect to, and that connect to it instead.
 func (e *Examination) checkDetours(r *report) {
 	for i := range e.Readings {
 		x := &e.Readings[i]
@@ -229,7 +230,7 @@ func (e *Examination) checkDetours(r *report) {
 			if !f.Comes || j < 0 {
 				continue
 			}
-			r.find(Note, e.Name(e.Members[j].ID),
+			r.addFinding(Note, e.Name(e.Members[j].ID),
 				fmt.Sprintf("%s cannot connect to it, so it connects to %s, which serves as well: %s", e.NameOf(x), e.NameOf(x), clip(f.Text, maxFailureText)),
 				"check its peer URL (vigilctl member list), firewalls that work one way, and certificates; the two are apart as soon as the other direction fails too", "docs/operations/cluster.md#when-a-member-does-not-start-or-join")
 		}

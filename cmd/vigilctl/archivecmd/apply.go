@@ -17,14 +17,14 @@ import (
 	"vigil/internal/amount"
 )
 
-// Bounds of one transaction: etcd's defaults are 128 operations and 1.5 MiB. A member with smaller
-// ones gets smaller transactions.
+// Limits of one transaction: etcd's defaults are 128 operations and 1.5 MiB. If a member has lower
+// limits, transactions become smaller.
 const (
 	batchKeys  = 100
 	batchBytes = 512 << 10
 )
 
-// done counts what was changed.
+// done counts the changes that were made.
 type done struct {
 	Created   int64 `json:"created"`
 	Changed   int64 `json:"changed"`
@@ -46,7 +46,7 @@ func (d *done) count(op operation) {
 
 func (d *done) all() int64 { return d.Created + d.Changed + d.Deleted + d.Conflicts + d.Skipped }
 
-// write is a change with the value to put.
+// write is a change together with the value to put.
 type write struct {
 	change
 	value []byte
@@ -59,8 +59,8 @@ func (w *write) op() client.Op {
 	return client.OpPut(w.key, w.value, client.WithLease(w.lease))
 }
 
-// apply makes the changes of the journal.
-func (m *merge) apply(ctx context.Context, j *journal) error {
+// applyJournal makes the changes in the journal.
+func (m *merge) applyJournal(ctx context.Context, j *journal) error {
 	p := progress.NewItems(m.env.Stderr, "restoring", "keys", m.plan.changes())
 	err := m.applyAll(ctx, j, p)
 	p.End()
@@ -95,7 +95,7 @@ func (m *merge) applyAll(ctx context.Context, j *journal, p *progress.Items) err
 	var batch []*write
 	size := 0
 	flush := func() error {
-		err := m.commit(ctx, batch)
+		err := m.commitChanges(ctx, batch)
 		batch, size = nil, 0
 		p.Set(m.done.all())
 		return err
@@ -104,7 +104,7 @@ func (m *merge) applyAll(ctx context.Context, j *journal, p *progress.Items) err
 		return err
 	}
 	for {
-		c, err := j.next()
+		c, err := j.nextChange()
 		if errors.Is(err, io.EOF) {
 			return flush()
 		}
@@ -129,9 +129,9 @@ func (m *merge) applyAll(ctx context.Context, j *journal, p *progress.Items) err
 	}
 }
 
-// commit makes changes in a transaction, without those that are in conflict.
-func (m *merge) commit(ctx context.Context, batch []*write) error {
-	var unknown error // of an attempt with an unknown outcome
+// commitChanges makes changes in one transaction, except the conflicting ones.
+func (m *merge) commitChanges(ctx context.Context, batch []*write) error {
+	var unknown error //  the error of an attempt with an unknown outcome
 	for try := 0; len(batch) > 0; {
 		conditions, then, keys := make([]client.Cmp, len(batch)), make([]client.Op, len(batch)),
 			make([]client.Op, len(batch))
@@ -147,7 +147,8 @@ func (m *merge) commit(ctx context.Context, batch []*write) error {
 			}
 			return nil
 		case err == nil:
-			// If an attempt with an unknown outcome was applied, the keys are as they should be.
+			// If the attempt with the unknown outcome was applied, the keys already have the wanted
+			// state.
 			rest, err := m.undecided(ctx, batch, r)
 			switch {
 			case err != nil:
@@ -160,7 +161,7 @@ func (m *merge) commit(ctx context.Context, batch []*write) error {
 		case len(batch) > 1 &&
 			(errors.Is(err, client.ErrTooManyOps) || errors.Is(err, client.ErrRequestTooLarge)):
 			half := len(batch) / 2
-			if err := m.commit(ctx, batch[:half]); err != nil {
+			if err := m.commitChanges(ctx, batch[:half]); err != nil {
 				return err
 			}
 			batch = batch[half:]
@@ -183,8 +184,8 @@ func (m *merge) commit(ctx context.Context, batch []*write) error {
 	return nil
 }
 
-// undecided returns the changes of keys that have not changed. It counts and prints the others:
-// some are as they should be.
+// undecided returns the changes whose keys have not changed. It counts and prints the others: some
+// keys already have the wanted state.
 func (m *merge) undecided(ctx context.Context, batch []*write,
 	r *client.TxnResponse) (rest []*write, err error) {
 	found, err := cli.Gets(r, len(batch))
@@ -217,7 +218,7 @@ func (m *merge) undecided(ctx context.Context, batch []*write,
 	return rest, nil
 }
 
-// asWished reports whether a key is as a change would leave it.
+// asWished reports whether a key already is as a change would leave it.
 func (m *merge) asWished(ctx context.Context, w *write) (bool, error) {
 	r, err := m.c.Get(ctx, w.key)
 	if err != nil {
@@ -251,7 +252,7 @@ func (m *merge) printConflict(w *write, mod int64) error {
 	return err
 }
 
-// withoutEnded takes leases from changes that have ended since the plan was made.
+// withoutEnded removes leases from changes if they have ended since the plan.
 func (m *merge) withoutEnded(ctx context.Context, batch []*write) (rest []*write, err error) {
 	clear(m.leases)
 	for _, w := range batch {
@@ -268,7 +269,7 @@ func (m *merge) withoutEnded(ctx context.Context, batch []*write) (rest []*write
 			switch {
 			case lease != 0:
 			case w.change.op == opChange:
-				// As in the plan, the key keeps the lease that it has. If it has changed, it is in
+				// As in the plan, the key keeps its current lease. If the key has changed, it is a
 				// conflict.
 				r, err := m.c.Get(ctx, w.key)
 				if err != nil {

@@ -1,5 +1,5 @@
 // Package archivecmd has the commands on the archive of a cluster in a bucket: list, verify,
-// restore and prune. They need no running member, except for a restore of keys into one.
+// restore and prune. They need no running member, except to restore keys into a cluster.
 package archivecmd
 
 import (
@@ -23,31 +23,30 @@ import (
 	"vigil/internal/vfs"
 )
 
-// incomplete is the exit code of a command that has done its work in part.
+// incomplete is the exit code of a command that has done only part of its work.
 const incomplete = 2
 
-// source are the flags that say where an archive is and how its objects are decrypted.
+// source has the flags that locate an archive and decrypt its objects.
 type source struct {
 	keys    []string
 	program string
 }
 
-func (s *source) add(c *cobra.Command) {
+func (s *source) addFlags(c *cobra.Command) {
 	c.Flags().StringArrayVar(&s.keys, "identity", nil,
 		"a `FILE` with private keys of age, for an encrypted archive")
 	c.Flags().StringVar(&s.program, "bucket-program", "",
 		"the program vigil-bucket; default: next to vigilctl, then in PATH")
 }
 
-// read opens the archive at a URL and runs a command with it that only reads. So a directory on a
-// damaged disk is not synced, which could fail.
-func (s *source) read(c *cobra.Command, address string, run func(*archived.Archive) error) error {
-	return s.open(c, address, vfs.ReadOnly(vfs.OS()), run)
+// readArchive opens the archive at a URL for a command that only reads. It does not sync a directory,
+// because that could fail on a damaged disk.
+func (s *source) readArchive(c *cobra.Command, address string, run func(*archived.Archive) error) error {
+	return s.openArchive(c, address, vfs.ReadOnly(vfs.OS()), run)
 }
 
-// open opens the archive at a URL, on a file system if it is a directory, and runs a command with
-// it.
-func (s *source) open(c *cobra.Command, address string, fsys vfs.FS,
+// openArchive opens the archive at a URL and runs a command with it. A directory is opened on fsys.
+func (s *source) openArchive(c *cobra.Command, address string, fsys vfs.FS,
 	run func(*archived.Archive) error) error {
 	var keys []io.Reader
 	for _, name := range s.keys {
@@ -102,10 +101,10 @@ func List() *cobra.Command {
 		Example: "  vigilctl archive list file:///srv/archive\n  vigilctl archive list 's3://backups?prefix=prod/' -w json",
 		Args:    command.ExactlyOne("archive list"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return s.read(c, args[0], func(a *archived.Archive) error { return list(c, a, out) })
+			return s.readArchive(c, args[0], func(a *archived.Archive) error { return list(c, a, out) })
 		},
 	}
-	s.add(c)
+	s.addFlags(c)
 	out = facts.Add(c.Flags(), "how to print: table, simple (a line each, comma separated) or json",
 		show.Table, show.Simple, show.JSON)
 	return c
@@ -189,11 +188,11 @@ func Verify() *cobra.Command {
 		Example: "  vigilctl archive verify file:///srv/archive\n  vigilctl archive verify 's3://backups?prefix=prod/' --sample --identity key.txt",
 		Args:    command.ExactlyOne("archive verify"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return s.read(c, args[0],
+			return s.readArchive(c, args[0],
 				func(a *archived.Archive) error { return verify(c, a, sample, out) })
 		},
 	}
-	s.add(c)
+	s.addFlags(c)
 	c.Flags().BoolVar(&sample, "sample", false,
 		"read the newest state and a part of the other objects")
 	out = facts.Add(c.Flags(), "how to print: simple or json", show.Simple, show.JSON)

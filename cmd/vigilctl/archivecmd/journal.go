@@ -12,10 +12,10 @@ import (
 	"vigil/client"
 )
 
-// maxKey limits a key in a journal. Members accept none of that size.
+// maxKey limits a key in a journal. Members do not accept keys that large.
 const maxKey = 1 << 28
 
-// journal is a file with the changes of a plan, in their order.
+// journal is a file with the changes of a plan, in order.
 type journal struct {
 	f *os.File
 	w *bufio.Writer
@@ -32,8 +32,8 @@ func newJournal(dir string) (*journal, error) {
 
 func (j *journal) close() { _ = j.f.Close() }
 
-// add writes a change.
-func (j *journal) add(c *change) error {
+// addChange writes a change.
+func (j *journal) addChange(c *change) error {
 	b := binary.AppendUvarint([]byte{byte(c.op)}, uint64(c.mod))
 	b = binary.AppendUvarint(b, uint64(c.lease))
 	b = binary.AppendUvarint(b, uint64(len(c.key)))
@@ -43,15 +43,15 @@ func (j *journal) add(c *change) error {
 
 func (j *journal) flush() error { return j.w.Flush() }
 
-// rewind prepares to read the changes.
+// rewind returns to the first change.
 func (j *journal) rewind() error {
 	_, err := j.f.Seek(0, io.SeekStart)
 	j.r = bufio.NewReader(j.f)
 	return err
 }
 
-// next returns the next change, and io.EOF after the last one.
-func (j *journal) next() (*change, error) {
+// nextChange returns the next change, and io.EOF after the last one.
+func (j *journal) nextChange() (*change, error) {
 	op, err := j.r.ReadByte()
 	if err != nil {
 		return nil, err // io.EOF at the end

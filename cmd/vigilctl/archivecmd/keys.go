@@ -23,7 +23,7 @@ import (
 	"vigil/internal/vfs"
 )
 
-// keys are the flags of a restore of keys, into a running cluster or a file.
+// keys has the flags of a restore of keys, either into a running cluster or into a file.
 type keys struct {
 	prefix                          string
 	dump                            string
@@ -37,7 +37,7 @@ type keys struct {
 // keysFlags are the flags that need --prefix.
 var keysFlags = []string{"dump", "dry-run", "yes", "delete-new", "skip-leased", "list"}
 
-func (k *keys) add(c *cobra.Command) {
+func (k *keys) addFlags(c *cobra.Command) {
 	flags := c.Flags()
 	flags.StringVar(&k.prefix, "prefix", "",
 		"restore only the keys that begin with this `PREFIX`, into the running cluster or with --dump into a file")
@@ -53,8 +53,8 @@ func (k *keys) add(c *cobra.Command) {
 	flags.IntVar(&k.list, "list", 20, "with --prefix: print at most `N` of the changes")
 }
 
-// check checks the flags. given reports whether a flag was given.
-func (k *keys) check(given func(string) bool) error {
+// checkFlags checks the flags. given reports whether a flag was given.
+func (k *keys) checkFlags(given func(string) bool) error {
 	if !given("prefix") {
 		for _, name := range keysFlags {
 			if given(name) {
@@ -89,17 +89,17 @@ func (k *keys) check(given func(string) bool) error {
 	return nil
 }
 
-// restore restores the keys of a target.
-func (k *keys) restore(c *cobra.Command, a *archived.Archive, t *target) error {
+// restoreKeys restores the keys of a target.
+func (k *keys) restoreKeys(c *cobra.Command, a *archived.Archive, t *target) error {
 	if k.dump == "" {
 		return k.env.RunLong(c, func(ctx context.Context, cl *client.Client) error {
-			// Before the archive is read: what the cluster refuses to show is known at once.
+			// Ask before reading the archive: a missing permission shows at once.
 			if _, err := cl.Count(ctx, k.prefix, client.WithPrefix()); err != nil {
 				return err
 			}
 			return k.past(c, a, t, func(p *archived.Past, dir string) error {
 				m := merge{keys: k, past: p, c: cl, archive: a.Identity.Cluster.String(), dir: dir}
-				return m.run(ctx)
+				return m.mergeKeys(ctx)
 			})
 		})
 	}
@@ -115,8 +115,8 @@ func (k *keys) restore(c *cobra.Command, a *archived.Archive, t *target) error {
 		})
 }
 
-// past calls use with the state of a target, which has keys with the prefix, and with a directory
-// for its files.
+// past calls use with the state of a target, which contains keys with the prefix, and with a
+// directory for its files.
 func (k *keys) past(c *cobra.Command, a *archived.Archive, t *target,
 	use func(p *archived.Past, dir string) error) (err error) {
 	dir, err := os.MkdirTemp("", "vigilctl-archive-")

@@ -644,7 +644,7 @@ func TestJournal(t *testing.T) {
 	want := []change{{opCreate, "", 0, 0}, {opChange, "\x00\xff", 1 << 60, -7},
 		{opDelete, strings.Repeat("k", 70_000), 5, 0}}
 	for _, c := range want {
-		if err := j.add(&c); err != nil {
+		if err := j.addChange(&c); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -656,7 +656,7 @@ func TestJournal(t *testing.T) {
 			t.Fatal(err)
 		}
 		for {
-			c, err := j.next()
+			c, err := j.nextChange()
 			if err != nil {
 				return out, err
 			}

@@ -20,10 +20,10 @@ import (
 	"vigil/internal/offline/archived"
 )
 
-// maxLeases limits the memory about leases.
+// maxLeases limits the memory for leases.
 const maxLeases = 100_000
 
-// operation is what happens to a key.
+// operation says what to do with a key.
 type operation byte
 
 const (
@@ -36,12 +36,12 @@ func (o operation) String() string {
 	return map[operation]string{opCreate: "create", opChange: "change", opDelete: "delete"}[o]
 }
 
-// change is a change of a key that has not changed since the plan was made.
+// change is a change to a key, on condition that the key is still as in the plan.
 type change struct {
 	op  operation
 	key string
-	// mod is the revision of the key in the plan, 0 if it did not exist, and lease the one to
-	// attach it to.
+	// mod is the revision of the key in the plan, 0 if it did not exist. lease is the lease to
+	// attach.
 	mod   int64
 	lease client.LeaseID
 }
@@ -51,36 +51,36 @@ type plan struct {
 	Create int64 `json:"create"`
 	Change int64 `json:"change"`
 	Delete int64 `json:"delete"`
-	// Same are keys with the same value, New those that did not exist then and are left.
+	// Same counts keys with equal values. New counts keys that did not exist then; they stay.
 	Same int64 `json:"same"`
 	New  int64 `json:"newKept"`
-	// Unleased are keys to create whose lease has ended; without Skipped, which are left out for
-	// that reason.
+	// Unleased counts keys to create whose lease has ended. It does not include Skipped, the keys
+	// that are left out for that reason.
 	Unleased int64 `json:"withoutLease"`
 	Skipped  int64 `json:"skippedLeased"`
 }
 
 func (p *plan) changes() int64 { return p.Create + p.Change + p.Delete }
 
-// merge restores keys into a running cluster. The plan is in a file, so that its size takes no
-// memory, and each change is made only if the key is still the one that the plan was made of.
+// merge restores keys into a running cluster. It keeps the plan in a file to save memory. It makes
+// a change only if the key is still as in the plan.
 type merge struct {
 	*keys
 	past    *archived.Past
 	c       *client.Client
-	archive string // the id of the archive's cluster
+	archive string //  the ID of the archive's cluster
 	dir     string
 
-	// cluster and at are the cluster and its revision, of which the plan was made.
+	// cluster and at are the cluster and the revision of the plan.
 	cluster string
 	at      int64
-	leases  map[client.LeaseID]bool // whether they exist
+	leases  map[client.LeaseID]bool //  whether each lease exists
 	plan    plan
 	done    done
 }
 
-// run makes the plan, asks, and changes the cluster.
-func (m *merge) run(ctx context.Context) error {
+// mergeKeys makes the plan, asks for confirmation, and changes the cluster.
+func (m *merge) mergeKeys(ctx context.Context) error {
 	j, err := newJournal(m.dir)
 	if err != nil {
 		return err
@@ -96,14 +96,14 @@ func (m *merge) run(ctx context.Context) error {
 		return nil
 	}
 	if !m.yes {
-		if err := m.ask(ctx); err != nil {
+		if err := m.confirm(ctx); err != nil {
 			return err
 		}
 	}
-	return m.apply(ctx, j)
+	return m.applyJournal(ctx, j)
 }
 
-// makePlan compares the keys of the archive with those of the cluster at one revision.
+// makePlan compares the keys in the archive with the keys in the cluster at one revision.
 func (m *merge) makePlan(ctx context.Context, j *journal) error {
 	r, err := m.c.Get(ctx, m.prefix, client.WithPrefix(), client.WithCountOnly())
 	if err != nil {
@@ -129,14 +129,14 @@ func (m *merge) makePlan(ctx context.Context, j *journal) error {
 		c := change{}
 		switch order := strings.Compare(string(keyOf(old)), current.Key); {
 		case !exists || more && order < 0:
-			c, err = m.missing(ctx, old)
+			c, err = m.planMissing(ctx, old)
 		case !more || order > 0:
 			c = m.newKey(&current)
 		default:
-			c, err = m.existing(ctx, old, &current)
+			c, err = m.planExisting(ctx, old, &current)
 		}
 		if err == nil && c.op != 0 {
-			err = m.take(j, c)
+			err = m.recordChange(j, c)
 		}
 		if err != nil {
 			return err
@@ -160,8 +160,9 @@ func keyOf(k *archived.Key) []byte {
 	return k.Key
 }
 
-// missing decides about a key that does not exist now. No change has no operation.
-func (m *merge) missing(ctx context.Context, old *archived.Key) (change, error) {
+// planMissing decides about a key that does not exist now. A result without an operation means no
+// change.
+func (m *merge) planMissing(ctx context.Context, old *archived.Key) (change, error) {
 	lease, err := m.leaseOf(ctx, old)
 	if err != nil {
 		return change{}, err
@@ -177,8 +178,9 @@ func (m *merge) missing(ctx context.Context, old *archived.Key) (change, error) 
 	return change{opCreate, string(old.Key), 0, lease}, nil
 }
 
-// existing decides about a key that exists. Its lease remains if the one that it had has ended.
-func (m *merge) existing(ctx context.Context, old *archived.Key,
+// planExisting decides about a key that exists. The key keeps its current lease if its archived lease
+// has ended.
+func (m *merge) planExisting(ctx context.Context, old *archived.Key,
 	now *client.KeyValue) (change, error) {
 	lease, err := m.leaseOf(ctx, old)
 	if err != nil {
@@ -205,7 +207,7 @@ func (m *merge) newKey(now *client.KeyValue) change {
 	return change{opDelete, now.Key, now.ModRevision, 0}
 }
 
-// leaseOf returns the lease of a key of the archive if it still exists, otherwise 0.
+// leaseOf returns the archived lease of a key if the lease still exists, otherwise 0.
 func (m *merge) leaseOf(ctx context.Context, k *archived.Key) (client.LeaseID, error) {
 	id := client.LeaseID(k.Lease)
 	if id == 0 {
@@ -228,9 +230,9 @@ func (m *merge) leaseOf(ctx context.Context, k *archived.Key) (client.LeaseID, e
 	return id, nil
 }
 
-// take writes a change into the journal, and prints it if it is one of the first.
-func (m *merge) take(j *journal, c change) error {
-	if err := j.add(&c); err != nil {
+// recordChange writes a change into the journal, and prints it if it is among the first.
+func (m *merge) recordChange(j *journal, c change) error {
+	if err := j.addChange(&c); err != nil {
 		return err
 	}
 	if m.plan.changes() > int64(m.list) {
@@ -295,8 +297,8 @@ func (m *merge) printPlan() error {
 	return nil
 }
 
-// ask asks whether to change the cluster.
-func (m *merge) ask(ctx context.Context) error {
+// confirm asks for confirmation to change the cluster.
+func (m *merge) confirm(ctx context.Context) error {
 	fmt.Fprintf(m.env.Stderr, "change %s of cluster %s? Type yes: ",
 		amount.Count(int(m.plan.changes()), "key"), m.cluster)
 	line, err := bufio.NewReader(io.LimitReader(m.env.Input(ctx), 1<<10)).ReadString('\n')
@@ -310,7 +312,7 @@ func (m *merge) ask(ctx context.Context) error {
 	return nil
 }
 
-// printLine prints a value as a line of JSON.
+// printLine prints a value as one line of JSON.
 func printLine(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)

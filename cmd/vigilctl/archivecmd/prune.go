@@ -55,7 +55,7 @@ func Prune(env *cli.Env) *cobra.Command {
 			if err := rules.Validate(); err != nil {
 				return exit.Usage("%v", err)
 			}
-			return s.open(c, args[0], vfs.OS(), func(a *archived.Archive) error {
+			return s.openArchive(c, args[0], vfs.OS(), func(a *archived.Archive) error {
 				p, err := a.PlanPrune(c.Context(), rules, time.Now())
 				if err != nil {
 					return err
@@ -71,7 +71,7 @@ func Prune(env *cli.Env) *cobra.Command {
 			})
 		},
 	}
-	s.add(c)
+	s.addFlags(c)
 	flags := c.Flags()
 	flags.Var(&all, "keep-all", "keep every state of this `PERIOD`, for instance 2d")
 	flags.Var(&hourly, "keep-hourly", "keep a state of each hour of this `PERIOD`")
@@ -137,7 +137,7 @@ func printPrune(w io.Writer, p *archived.PrunePlan, done archived.Pruned, dry bo
 	return err
 }
 
-// period is a duration that may have days (d) and weeks (w).
+// period is a duration whose unit may also be days (d) or weeks (w).
 type period time.Duration
 
 // String implements pflag.Value.

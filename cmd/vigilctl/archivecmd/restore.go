@@ -71,18 +71,18 @@ const restoreExample = `  vigilctl archive restore file:///srv/archive --latest 
   vigilctl archive restore file:///srv/archive --to-time 10:42 --prefix config/ --dry-run
   vigilctl archive restore file:///srv/archive --to-time 10:42 --prefix config/ --dump - | jq -r .key`
 
-// defaultBump is more than the revisions that a cluster makes in the time between a state and its
+// defaultBump exceeds the number of revisions that a cluster makes between a restored state and its
 // loss.
 const defaultBump = 1_000_000_000
 
-// target are the flags that choose a state.
+// target has the flags that choose a state.
 type target struct {
 	latest bool
 	time   cli.Time
 	archived.Target
 }
 
-func (t *target) add(c *cobra.Command) {
+func (t *target) addFlags(c *cobra.Command) {
 	flags := c.Flags()
 	flags.BoolVar(&t.latest, "latest", false, "restore the newest state")
 	flags.Int64Var(&t.Revision, "to-revision", 0,
@@ -92,7 +92,7 @@ func (t *target) add(c *cobra.Command) {
 	c.MarkFlagsMutuallyExclusive("latest", "to-revision", "to-index", "to-time")
 }
 
-func (t *target) check() error {
+func (t *target) checkFlags() error {
 	t.Time = t.time.At()
 	switch {
 	case t.Revision < 0:
@@ -116,29 +116,29 @@ func Restore(env *cli.Env) *cobra.Command {
 		Example: restoreExample,
 		Args:    command.ExactlyOne("archive restore"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := t.check(); err != nil {
+			if err := t.checkFlags(); err != nil {
 				return err
 			}
-			if err := k.check(c.Flags().Changed); err != nil {
+			if err := k.checkFlags(c.Flags().Changed); err != nil {
 				return err
 			}
 			if c.Flags().Changed("prefix") {
-				return s.read(c, args[0],
-					func(a *archived.Archive) error { return k.restore(c, a, &t) })
+				return s.readArchive(c, args[0],
+					func(a *archived.Archive) error { return k.restoreKeys(c, a, &t) })
 			}
 			f.Options.MarkCompacted = f.Options.BumpRevision > 0
 			if err := f.Resolve(); err != nil {
 				return err
 			}
-			return s.read(c, args[0],
+			return s.readArchive(c, args[0],
 				func(a *archived.Archive) error { return restoreState(c, a, &t, &f) })
 		},
 	}
-	s.add(c)
-	t.add(c)
+	s.addFlags(c)
+	t.addFlags(c)
 	f.Add(c, defaultBump)
 	k.out = f.Out
-	k.add(c)
+	k.addFlags(c)
 	return c
 }
 

@@ -46,8 +46,8 @@ func authSubcommand(env *cli.Env, name, short string,
 		}}
 }
 
-// enable turns authentication on. It creates the role root and grants it to the user root if it is
-// missing.
+// enable turns authentication on. It creates the role root and grants it to the user root if either
+// is missing.
 func enable(s cli.Session) (show.Answer, error) {
 	api := etcdserverpb.NewAuthClient(s.Conn)
 	_, err := api.AuthEnable(s.Ctx, &etcdserverpb.AuthEnableRequest{})

@@ -73,7 +73,7 @@ func listCommand(env *cli.Env, group, short string,
 		}}
 }
 
-// keyRange is the flags for the keys of a permission.
+// keyRange has the flags for the keys of a permission.
 type keyRange struct{ prefix, fromKey bool }
 
 func (r *keyRange) addFlags(c *cobra.Command) {
@@ -81,7 +81,7 @@ func (r *keyRange) addFlags(c *cobra.Command) {
 	c.Flags().BoolVar(&r.fromKey, "from-key", false, "KEY and all keys after it")
 }
 
-// bounds returns the range: all keys if the prefix or the first key is empty.
+// bounds returns the range. It is all keys if the prefix or the first key is empty.
 func (r *keyRange) bounds(args []string) (key, end []byte, err error) {
 	key = []byte(args[0])
 	switch {

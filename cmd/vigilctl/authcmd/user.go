@@ -118,7 +118,7 @@ func newPassword(ctx context.Context, env *cli.Env, user string, interactive boo
 		if env.Reads() {
 			env.Note("type the password of %s and Enter; it is shown", user)
 		}
-		// Without a word the member decides about an empty password.
+		// Without a word, the member decides whether to accept an empty password.
 		var word string
 		_, _ = fmt.Fscanf(env.Input(ctx), "%s", &word)
 		if ctx.Err() != nil {
@@ -147,7 +147,7 @@ func newPassword(ctx context.Context, env *cli.Env, user string, interactive boo
 	return first, nil
 }
 
-// askError returns the error of asking for a password.
+// askError returns the error when asking for a password fails.
 func askError(err error) error {
 	if errors.Is(err, cli.ErrInterrupted) {
 		return cli.ErrInterrupted

@@ -23,7 +23,7 @@ import (
 type Session struct {
 	Ctx    context.Context
 	Client *client.Client
-	// Conn makes calls with the messages of the API, which package show prints.
+	// Conn makes calls with the API's own messages, which package show prints.
 	Conn grpc.ClientConnInterface
 }
 
@@ -56,9 +56,9 @@ func (e *Env) RunUntilInterrupted(c *cobra.Command, run func(s Session) error) e
 		func(cl *client.Client) error { return run(Session{c.Context(), cl, cl.Conn()}) })
 }
 
-// RunAnyway is RunLong for commands that look at members which may not serve clients: if nobody can
-// log in, because there is no leader or no member can be reached, the client has no credentials,
-// and noLogin is why.
+// RunAnyway is RunLong for commands that inspect members which may not serve clients. If logging in
+// is impossible, because there is no leader or no member can be reached, the client has no
+// credentials, and noLogin is the reason.
 func (e *Env) RunAnyway(c *cobra.Command,
 	run func(ctx context.Context, cl *client.Client, noLogin error) error) error {
 	cl, noLogin, err := e.ConnectAnyway(c.Context())
@@ -77,8 +77,8 @@ func (e *Env) RunAnyway(c *cobra.Command,
 	return e.explained(c.Context(), cl, CallError(err))
 }
 
-// RunLong runs a command without a time limit. An interrupt is an error with an exit code of its
-// own.
+// RunLong runs a command without a time limit. An interrupt returns an error with its own exit
+// code.
 func (e *Env) RunLong(c *cobra.Command,
 	run func(ctx context.Context, cl *client.Client) error) error {
 	return e.connected(c, func(cl *client.Client) error {
@@ -99,8 +99,8 @@ func (e *Env) connected(c *cobra.Command, run func(cl *client.Client) error) err
 	return e.explained(c.Context(), cl, CallError(run(cl)))
 }
 
-// CallError reduces the error of a call to the member's message, and adds an exit code and which
-// flags may help.
+// CallError reduces the error of a call to the member's message, and adds an exit code and the
+// flags that may help.
 func CallError(err error) error {
 	var e *exit.Error
 	if err == nil || errors.As(err, &e) {
@@ -109,7 +109,7 @@ func CallError(err error) error {
 	return Advise(callError(err))
 }
 
-// Advise adds to an error which flags or steps may help.
+// Advise adds the flags or steps that may help to an error.
 func Advise(err error) error {
 	for _, a := range advice {
 		if strings.Contains(err.Error(), a.text) {
@@ -119,7 +119,7 @@ func Advise(err error) error {
 	return err
 }
 
-// advice are the flags that help against an error of the client.
+// advice has the flags that help against errors of the client.
 var advice = []struct{ text, flags string }{
 	{"the member demands a certificate of its clients", "give --cert and --key"},
 	{"the authority of the member's certificate is not known", "give --cacert"},
@@ -148,7 +148,7 @@ func (e *advisedError) Unwrap() error { return e.error }
 func callError(err error) error {
 	if s, ok := status.FromError(err); ok && s.Code() != codes.OK {
 		if errors.Is(err, client.ErrUnreachable) {
-			// Scripts written for etcdctl look for its text.
+			// Scripts written for etcdctl look for the text of this error.
 			return exit.With(exit.Failure, fmt.Errorf("%w: %w", context.DeadlineExceeded, err))
 		}
 		if s.Code() == codes.DeadlineExceeded && !strings.HasPrefix(s.Message(), "etcdserver:") {
@@ -159,7 +159,7 @@ func callError(err error) error {
 	return exit.With(exit.Failure, err)
 }
 
-// Permanent reports whether a call would fail again.
+// Permanent reports whether repeating the call is useless.
 func Permanent(err error) bool {
 	switch status.Code(err) {
 	case codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument, codes.Unimplemented:

@@ -10,13 +10,13 @@ import (
 	"vigil/cmd/vigilctl/command"
 )
 
-// secrets are the flags whose values are not printed.
+// secrets are the flags whose values must not be printed.
 var secrets = []string{"user", "password", "auth-jwt-token"}
 
-// otherEndpoints are the flags that choose members, as --endpoints does.
+// otherEndpoints are the flags that choose members in addition to --endpoints.
 var otherEndpoints = []string{"discovery-srv", "discovery-srv-name", "insecure-discovery"}
 
-// CommandAt returns the command line to type for the same command at one endpoint.
+// CommandAt returns the command line that runs the same command at one endpoint.
 func (e *Env) CommandAt(c *cobra.Command, args []string, endpoint string) string {
 	words := []string{}
 	fromVariable := e.given["endpoints"] != ""

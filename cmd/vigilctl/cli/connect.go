@@ -23,7 +23,7 @@ import (
 // minKeepAlive is the shortest interval of pings that members accept.
 const minKeepAlive = 10 * time.Second
 
-// Open returns a client of all endpoints. It dials no member yet.
+// Open returns a client of all endpoints. It does not dial a member yet.
 func (e *Env) Open(ctx context.Context) (*client.Client, error) {
 	if err := e.configure(ctx); err != nil {
 		return nil, err
@@ -32,15 +32,15 @@ func (e *Env) Open(ctx context.Context) (*client.Client, error) {
 	c, err := client.New(cfg)
 	switch {
 	case err != nil && len(cfg.Endpoints) > 0 && usable(cfg.Endpoints[0]) != nil:
-		return nil, exit.With(exit.Failure, err) // like etcdctl, which finds no member there
+		return nil, exit.With(exit.Failure, err) //  as etcdctl does, which finds no member there
 	case err != nil:
 		return nil, exit.With(exit.BadConnection, err)
 	}
 	return c, nil
 }
 
-// reachable returns the configuration without the endpoints that cannot be those of a member, such
-// as dns:///HOST, if there are others: to etcdctl each of these is a member that it cannot reach.
+// reachable removes endpoints that cannot be members, such as dns:///HOST, if others remain.
+// etcdctl treats each of them as a member that it cannot reach.
 func (e *Env) reachable() client.Config {
 	cfg := e.Config
 	cfg.Endpoints = nil
@@ -61,14 +61,14 @@ func (e *Env) reachable() client.Config {
 	return cfg
 }
 
-// usable returns why an endpoint cannot be that of a member.
+// usable returns why an endpoint cannot be a member.
 func usable(endpoint string) error {
 	probe := client.Config{Endpoints: []string{endpoint}}
 	return probe.Validate()
 }
 
-// Connect is like Open, and authenticates if there is a password: a wrong password has an exit code
-// of its own.
+// Connect opens a client as Open does, and authenticates if there is a password. A wrong password
+// has its own exit code.
 func (e *Env) Connect(ctx context.Context) (*client.Client, error) {
 	if err := e.configure(ctx); err != nil {
 		return nil, err
@@ -88,8 +88,9 @@ func (e *Env) Connect(ctx context.Context) (*client.Client, error) {
 	return c, nil
 }
 
-// ConnectAnyway is Connect for commands that can do a part of their work without a login. Without a
-// leader nobody can log in: then the client has no credentials, and noLogin is health.ErrNoLogin.
+// ConnectAnyway is Connect for commands that can do part of their work without logging in. Without
+// a leader logging in is impossible: then the client has no credentials, and noLogin is
+// health.ErrNoLogin.
 func (e *Env) ConnectAnyway(ctx context.Context) (cl *client.Client, noLogin, err error) {
 	cl, err = e.Connect(ctx)
 	if err == nil || ctx.Err() != nil || e.Config.Username == "" ||
@@ -100,8 +101,8 @@ func (e *Env) ConnectAnyway(ctx context.Context) (cl *client.Client, noLogin, er
 	return cl, health.ErrNoLogin, err
 }
 
-// Refused returns why a member has not answered: if it wants to know the user, why nobody could log
-// in, if that is the reason.
+// Refused returns why a member has not answered. If it requires a user and logging in was
+// impossible, that is the reason.
 func Refused(err, noLogin error) error {
 	if noLogin != nil && health.NeedsUser(err) {
 		return noLogin
@@ -109,14 +110,14 @@ func Refused(err, noLogin error) error {
 	return err
 }
 
-// anonymous returns a client without credentials, after Connect has failed.
+// anonymous returns a client without credentials after Connect has failed.
 func (e *Env) anonymous() (*client.Client, error) {
 	cfg := e.reachable()
 	cfg.Username, cfg.Password = "", ""
 	return client.New(cfg)
 }
 
-// configure makes the client's configuration of the flags.
+// configure builds the client's configuration from the flags.
 func (e *Env) configure(ctx context.Context) error {
 	if e.configured {
 		return nil
@@ -178,8 +179,8 @@ func (e *Env) setEndpoints(ctx context.Context) error {
 	return nil
 }
 
-// Identify sets the user, NAME or NAME:PASSWORD, and the password. Without a password it asks for
-// one. flagPrefix begins the names of the flags in errors.
+// Identify sets the user, NAME or NAME:PASSWORD, and the password. It asks for a missing password.
+// flagPrefix is the prefix of the flag names in errors.
 func (e *Env) Identify(ctx context.Context, cfg *client.Config, user, password, flagPrefix,
 	prompt string) error {
 	if user == "" {
@@ -210,8 +211,8 @@ func (e *Env) Identify(ctx context.Context, cfg *client.Config, user, password, 
 	return nil
 }
 
-// Secure decides about TLS like etcdctl: first by the schemes of the endpoints, then by the files
-// that are given. flagPrefix begins the names of the flags in errors.
+// Secure decides about TLS as etcdctl does: first by the schemes of the endpoints, then by the
+// given files. flagPrefix is the prefix of the flag names in errors.
 func Secure(cfg *client.Config, insecure bool, flagPrefix string, stderr io.Writer) error {
 	all := func(prefixes ...string) bool {
 		for _, ep := range cfg.Endpoints {

@@ -1,6 +1,6 @@
-// Package cli is what all commands that talk to a cluster share: the standard streams, the global
-// flags, and how to connect, call and print by them. Each global flag is an environment variable
-// too.
+// Package cli has everything that commands which talk to a cluster share: the standard streams, the
+// global flags, and how to connect, call and print. Each global flag can also be an environment
+// variable.
 package cli
 
 import (
@@ -15,7 +15,7 @@ import (
 	"vigil/cmd/vigilctl/show"
 )
 
-// Env is one run of the program: its streams and the values of the global flags.
+// Env is one run of the program: its streams, and the values of the global flags.
 type Env struct {
 	Stdin  io.Reader
 	Stdout *Output
@@ -27,7 +27,7 @@ type Env struct {
 	Format string
 	// Token is the value of --auth-jwt-token.
 	Token string
-	// Config is complete when Open or Connect has returned.
+	// Config is complete after Open or Connect.
 	Config client.Config
 
 	hex, debug               bool
@@ -36,14 +36,14 @@ type Env struct {
 	user, password           string
 	srvDomain, srvName       string
 	configured               bool // Config is complete
-	// given has the environment variables of the flags that were set by one.
+	// given maps the flags that the environment set to their variables.
 	given map[string]string
 }
 
-// RawStderr is standard error for other programs.
+// RawStderr is the standard error to pass to other programs.
 func (e *Env) RawStderr() io.Writer { return screen.Unguarded(e.Stderr) }
 
-// AddFlags declares the global flags, which are those of etcdctl.
+// AddFlags declares the global flags. They are the same as etcdctl's.
 func (e *Env) AddFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&e.Endpoints, "endpoints", []string{"127.0.0.1:2379"},
 		"the members to talk to, `HOST:PORT,...` or URLs")

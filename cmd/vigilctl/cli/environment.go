@@ -16,10 +16,10 @@ import (
 	"vigil/internal/spelling"
 )
 
-// prefixes begin the names of environment variables; the first one wins.
+// prefixes are the prefixes of environment variables; the first one wins.
 var prefixes = []string{"VIGILCTL_", "ETCDCTL_"}
 
-// notFlags are the names after a prefix that belong to no global flag.
+// notFlags are names after a prefix that do not belong to a global flag.
 var notFlags = []string{"API", "WATCH_KEY", "WATCH_RANGE_END"}
 
 // variable returns the environment variable of a flag.
@@ -27,7 +27,7 @@ func variable(prefix, flag string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// Getenv returns the environment variable VIGILCTL_name, or if it is empty ETCDCTL_name.
+// Getenv returns the environment variable VIGILCTL_name, or ETCDCTL_name if that is empty.
 func Getenv(name string) string {
 	for _, prefix := range prefixes {
 		if v := os.Getenv(prefix + name); v != "" {
@@ -41,7 +41,7 @@ func Getenv(name string) string {
 // them.
 func (e *Env) Prepare(c *cobra.Command, _ []string) error {
 	if !c.HasParent() {
-		return nil // it prints the help
+		return nil //  the command prints the help
 	}
 	if err := e.setFromEnvironment(c); err != nil {
 		return err
@@ -64,13 +64,13 @@ func (e *Env) Prepare(c *cobra.Command, _ []string) error {
 	return nil
 }
 
-// users are users and passwords in URLs. They do not belong there, but who writes one does not want
-// to see it in a log.
+// users matches users and passwords in URLs. They do not belong there, but must not appear in a log
+// either.
 var users = regexp.MustCompile(`[^/,\s\[]*@`)
 
-// setFromEnvironment sets each flag that is not given by its environment variable: --endpoints by
-// VIGILCTL_ENDPOINTS or ETCDCTL_ENDPOINTS. Giving both a flag and its variable is an error, and so
-// is a wrong value of a variable that etcdctl does not have.
+// setFromEnvironment sets each flag that is not given from its environment variable: --endpoints
+// from VIGILCTL_ENDPOINTS or ETCDCTL_ENDPOINTS. It is an error to give both a flag and its
+// variable, or a wrong value in a variable that etcdctl does not have.
 func (e *Env) setFromEnvironment(c *cobra.Command) error {
 	flags := c.Flags()
 	var wrong error
@@ -82,7 +82,7 @@ func (e *Env) setFromEnvironment(c *cobra.Command) error {
 		}
 	}
 	c.Root().PersistentFlags().VisitAll(func(f *pflag.Flag) {
-		f = flags.Lookup(f.Name) // that of the command, if it has one of this name
+		f = flags.Lookup(f.Name) //  the command's own flag of this name, if any
 		given, set := f.Changed, false
 		for _, prefix := range prefixes {
 			name := variable(prefix, f.Name)
@@ -104,8 +104,8 @@ func (e *Env) setFromEnvironment(c *cobra.Command) error {
 					wrong = err
 					break
 				}
-				// etcdctl ignores the mistake, so scripts may have it.
-				_ = f.Value.Set(f.DefValue) // a value of a wrong form may have become 0
+				// etcdctl ignores the mistake, so scripts may contain it.
+				_ = f.Value.Set(f.DefValue) //  a malformed value may have set it to 0
 				fmt.Fprintf(e.Stderr, "warning: %v; it is ignored\n", err)
 			}
 		}

@@ -20,22 +20,22 @@ import (
 	"vigil/internal/health"
 )
 
-// explainTimeout limits the questions about a failed call, besides --dial-timeout.
+// explainTimeout limits the questions about a failed call, in addition to --dial-timeout.
 const explainTimeout = 500 * time.Millisecond
 
-// explainLimit returns how long the questions about a failed call may take: no longer than the call
-// itself might, but long enough for the client to say why it does not reach a member, which it does
-// after its dial timeout.
+// explainLimit returns how long the questions about a failed call may take. It is at most the
+// call's own limit, but long enough for the client to say why it cannot reach a member: the client
+// says so after its dial timeout.
 func (e *Env) explainLimit() time.Duration {
 	return explainTimeout + min(e.Config.DialTimeout, max(e.CommandTimeout, explainDial))
 }
 
-// explainDial is a dial timeout that is waited for even after calls with a shorter timeout: the
+// explainDial is the longest dial timeout to wait for after a call with a shorter timeout: the
 // default.
 const explainDial = 2 * time.Second
 
-// unansweredError is the error of a call that no member has answered in time, with what each
-// endpoint says of itself.
+// unansweredError is the error of a call that no member answered in time, with a report of each
+// endpoint.
 type unansweredError struct {
 	error
 	members []string
@@ -49,11 +49,10 @@ func (e *unansweredError) Error() string {
 // Unwrap returns the error of the call.
 func (e *unansweredError) Unwrap() error { return e.error }
 
-// unanswered reports whether err is that of a call that a member has received and that got no
-// outcome in time.
+// unanswered reports whether a member received the call and returned no outcome in time.
 func unanswered(err error) bool {
 	if err == nil || errors.Is(err, client.ErrUnreachable) {
-		return false // or it names the reason for each member
+		return false //  the error already names the reason for each member
 	}
 	text := err.Error()
 	return errors.Is(err, context.DeadlineExceeded) ||
@@ -61,7 +60,7 @@ func unanswered(err error) bool {
 		strings.Contains(text, "etcdserver: request timed out")
 }
 
-// explained returns the error of a call with what members say about its reason.
+// explained adds the members' own reports to the error of a call.
 func (e *Env) explained(ctx context.Context, cl *client.Client, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err
@@ -83,8 +82,7 @@ func (e *Env) explained(ctx context.Context, cl *client.Client, err error) error
 	return e.withNextStep(err)
 }
 
-// nextSteps are what a person may do about errors of members. A script gets the text of etcdctl
-// alone.
+// nextSteps advise a person about errors of members. A script gets etcdctl's text alone.
 var nextSteps = []struct {
 	err  error
 	next string
@@ -123,7 +121,7 @@ var nextSteps = []struct {
 		"a request has at most the bytes of --max-request-bytes of the members, 1.5 MiB by default"},
 }
 
-// withNextStep adds what a person may do about an error.
+// withNextStep adds advice for a person to an error.
 func (e *Env) withNextStep(err error) error {
 	if !e.Hints() {
 		return err
@@ -157,16 +155,16 @@ func (e *Env) explain(ctx context.Context, cl *client.Client, err error) error {
 	return &unansweredError{err, out}
 }
 
-// revisionError is the error of a call at a revision that cannot be read.
+// revisionError is the error of a call at an unreadable revision.
 type revisionError struct {
 	error
 	key   string // a key of the call, which its user may read
 	asked int64
-	known string // what is known of the store's revisions
+	known string //  the known revisions of the store
 }
 
-// AtRevision returns the error of a call at a revision. Run and Print add which revisions there are
-// if that one is gone, or is still to come.
+// AtRevision returns the error of a call at a revision. If that revision is compacted or in the
+// future, Run and Print add the range of readable revisions.
 func AtRevision(err error, key string, rev int64) error {
 	if err = CallError(err); err == nil || rev <= 0 {
 		return err
@@ -185,7 +183,7 @@ func (e *revisionError) Error() string {
 // Unwrap returns the error of the call.
 func (e *revisionError) Unwrap() error { return e.error }
 
-// explainRevision adds which revisions of the store can be read.
+// explainRevision adds the range of readable revisions.
 func (e *Env) explainRevision(ctx context.Context, cl *client.Client, err *revisionError) {
 	ctx, cancel := context.WithTimeout(ctx, e.explainLimit())
 	defer cancel()
@@ -206,7 +204,7 @@ func (e *Env) explainRevision(ctx context.Context, cl *client.Client, err *revis
 	}
 }
 
-// noSpaceError is the error of a write for which there is no space, with the reason.
+// noSpaceError is the error of a write that was rejected for lack of space, with the reason.
 type noSpaceError struct {
 	error
 	reasons []string
@@ -220,7 +218,7 @@ func (e *noSpaceError) Error() string {
 // Unwrap returns the error of the call.
 func (e *noSpaceError) Unwrap() error { return e.error }
 
-// explainNoSpace adds whether the disk of a member is full, or the quota is used up: etcd has one
+// explainNoSpace adds whether the disk of a member is full or the quota is used up: etcd has one
 // error for both.
 func (e *Env) explainNoSpace(ctx context.Context, cl *client.Client, err error) error {
 	ctx, cancel := context.WithTimeout(ctx, e.explainLimit())
@@ -243,7 +241,7 @@ func (e *Env) explainNoSpace(ctx context.Context, cl *client.Client, err error) 
 	return &noSpaceError{err, append(reasons, "next: vigilctl doctor")}
 }
 
-// diskFull returns what a member cannot do because its disk is full, "" if it is not.
+// diskFull returns what a member cannot do because its disk is full, "" if the disk is not full.
 func diskFull(r *client.Status) string {
 	for _, text := range r.Errors {
 		if text, ok := strings.CutPrefix(text, "vigil: "); ok &&
@@ -254,7 +252,7 @@ func diskFull(r *client.Status) string {
 	return ""
 }
 
-// noSpaceReason returns why a member rejects puts, "" if that is not known.
+// noSpaceReason returns why a member rejects puts, "" if unknown.
 func noSpaceReason(r *client.Status) string {
 	if full := diskFull(r); full != "" {
 		return full + ". Free space on the volume of the data directory, or enlarge it: the member goes on within a second"
@@ -267,11 +265,11 @@ func noSpaceReason(r *client.Status) string {
 	return ""
 }
 
-// noAnswer is what is said of a member that does not answer.
+// noAnswer describes a member that does not answer.
 const noAnswer = "no answer"
 
-// Waits returns what the member at an endpoint waits for before it serves clients, nil if it serves
-// them or does not say so.
+// Waits returns what the member at an endpoint waits for before it serves clients. It returns nil
+// if the member serves clients or does not say so.
 func (e *Env) Waits(ctx context.Context, endpoint string) *health.Wait {
 	secure, err := e.Config.SecureHTTP()
 	if err != nil {
@@ -289,7 +287,7 @@ func (e *Env) Waits(ctx context.Context, endpoint string) *health.Wait {
 	return state.Waits
 }
 
-// explainWaits replaces the errors of endpoints whose members are alive and wait.
+// explainWaits replaces the errors of endpoints whose members are alive but still waiting.
 func (e *Env) explainWaits(ctx context.Context, u *client.UnreachableError) {
 	var wg sync.WaitGroup
 	for i, at := range u.Endpoints {
@@ -302,7 +300,7 @@ func (e *Env) explainWaits(ctx context.Context, u *client.UnreachableError) {
 	wg.Wait()
 }
 
-// stateOf returns what a member says of itself.
+// stateOf returns a member's description of itself.
 func stateOf(ctx context.Context, cl *client.Client, endpoint string) string {
 	at, err := cl.At(endpoint)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"vigil/client"
 )
 
-// Gets returns the keys that the n gets of a transaction have found, nil for a missing one.
+// Gets returns the keys that the n gets of a transaction found, nil for each missing key.
 func Gets(r *client.TxnResponse, n int) ([]*client.KeyValue, error) {
 	if len(r.Responses) != n {
 		return nil, fmt.Errorf("the member has sent %d answers to a transaction of %d operations",

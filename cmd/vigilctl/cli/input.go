@@ -15,8 +15,8 @@ import (
 // ErrInterrupted reports that the user interrupted the command.
 var ErrInterrupted = exit.With(exit.Interrupted, errors.New("interrupted"))
 
-// Input returns standard input whose reads return ErrInterrupted when the context is done. A read
-// that was interrupted loses its data.
+// Input returns a reader of standard input whose reads return ErrInterrupted when the context is
+// done. The data of an interrupted read are lost.
 func (e *Env) Input(ctx context.Context) io.Reader { return interruptible{ctx, e.Stdin} }
 
 type interruptible struct {
@@ -30,7 +30,7 @@ func (i interruptible) Read(b []byte) (int, error) {
 		err error
 	}
 	done := make(chan result, 1)
-	own := make([]byte, min(len(b), 64<<10)) // after an interrupt the caller may use b again
+	own := make([]byte, min(len(b), 64<<10)) //  after an interrupt the caller may reuse b
 	go func() {
 		n, err := i.r.Read(own)
 		done <- result{n, err}
@@ -52,11 +52,11 @@ func (e *Env) terminalInput() *os.File {
 	return f
 }
 
-// Reads reports whether a person types standard input.
+// Reads reports whether standard input is a terminal, at which a person types.
 func (e *Env) Reads() bool { return e.terminalInput() != nil }
 
-// AskPassword reads a password from the terminal without an echo. Without a terminal the error ends
-// with otherwise: how to give the password.
+// AskPassword reads a password from the terminal without echoing it. Without a terminal it returns
+// an error that ends with otherwise: how to give the password.
 func (e *Env) AskPassword(ctx context.Context, prompt, otherwise string) (string, error) {
 	f := e.terminalInput()
 	if f == nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // Output is standard output. It keeps the first error of a write, so that no command reports
-// success without its output. It is as safe for concurrent use as the writer it wraps.
+// success without its output. It is as safe for concurrent use as the underlying writer.
 type Output struct {
 	to     io.Writer
 	text   io.Writer // to, guarded if it is a terminal
@@ -43,14 +43,14 @@ func (o *Output) Context(ctx context.Context) (context.Context, context.CancelFu
 	return ctx, cancel
 }
 
-// Capture returns an Output with the width and the colors of this one that writes to w.
+// Capture returns an Output that writes to w, with the width and colors of this one.
 func (o *Output) Capture(w io.Writer) *Output {
 	c := NewOutput(captured{w, o.to})
 	c.plain = o.plain
 	return c
 }
 
-// captured is a writer in place of another one, whose properties it has.
+// captured is a writer with the properties of another one.
 type captured struct {
 	io.Writer
 	of io.Writer
@@ -59,8 +59,8 @@ type captured struct {
 // Unwrap implements an interface of package screen.
 func (c captured) Unwrap() io.Writer { return c.of }
 
-// Write implements io.Writer. On a terminal it replaces the characters that steer one: keys, values
-// and names may have them.
+// Write implements io.Writer. On a terminal it replaces characters that control one: keys, values
+// and names may contain them.
 func (o *Output) Write(b []byte) (int, error) { return o.write(o.text, b) }
 
 func (o *Output) write(to io.Writer, b []byte) (int, error) {
@@ -71,7 +71,7 @@ func (o *Output) write(to io.Writer, b []byte) (int, error) {
 	return n, err
 }
 
-// Drawing returns the output for pictures and colours, whose texts are safe already.
+// Drawing returns the output for screens and colors, whose texts are already safe.
 func (o *Output) Drawing() io.Writer { return drawing{o} }
 
 type drawing struct{ *Output }
@@ -81,11 +81,11 @@ func (d drawing) Write(b []byte) (int, error) { return d.write(d.to, b) }
 // NoColor implements an interface of package screen.
 func (o *Output) NoColor() bool { return o.plain }
 
-// Unwrap returns the writer below, for package screen and for the standard output of other
+// Unwrap returns the underlying writer, for package screen and for the standard output of other
 // programs.
 func (o *Output) Unwrap() io.Writer { return o.to }
 
-// Err returns why the output is not complete, nil if it is.
+// Err returns why the output is incomplete, nil if it is complete.
 func (o *Output) Err() error {
 	if p := o.failed.Load(); p != nil {
 		return fmt.Errorf("standard output: %w", *p)
@@ -93,7 +93,7 @@ func (o *Output) Err() error {
 	return nil
 }
 
-// checkFormat returns an error if there is no such output format.
+// checkFormat returns an error for an unknown output format.
 func (e *Env) checkFormat() error {
 	if !slices.Contains(show.Formats, e.Format) {
 		return exit.With(exit.BadFeature,
@@ -103,8 +103,8 @@ func (e *Env) checkFormat() error {
 	return nil
 }
 
-// Printer returns the printer of the output format, which must be one of those allowed, if any are
-// given.
+// Printer returns the printer of the output format. If allowed is not empty, the format must be in
+// it.
 func (e *Env) Printer(allowed ...show.Format) (*show.Printer, error) {
 	if err := e.checkFormat(); err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func (e *Env) Printer(allowed ...show.Format) (*show.Printer, error) {
 	}
 	out := io.Writer(e.Stdout)
 	if f == show.Protobuf {
-		out = e.Stdout.Drawing() // bytes, which are another message if some are replaced
+		out = e.Stdout.Drawing() //  raw bytes: replacing any would make another message
 	}
 	return &show.Printer{Out: out, Format: f, Hex: e.hex}, nil
 }

@@ -8,13 +8,13 @@ import (
 	"vigil/client"
 )
 
-// Attempts is how often a conditional write is tried if there are concurrent writes, or its outcome
-// is unknown.
+// Attempts limits the attempts of a conditional write that meets concurrent writes or has an
+// unknown outcome.
 const Attempts = 20
 
-// WaitToRetry reports whether to repeat attempt n of a conditional write, counted from 0, because
-// its outcome is unknown. It waits before that: 25 ms at first, at most a second, about 15 seconds
-// for all attempts.
+// WaitToRetry waits before attempt n of a conditional write, counted from 0, is repeated because
+// its outcome is unknown. It waits 25 ms at first and at most one second, about 15 seconds for all
+// attempts. It returns false if there should be no further attempt.
 func WaitToRetry(ctx context.Context, n int, err error) bool {
 	if !errors.Is(err, client.ErrUncertain) || !client.Temporary(err) || n >= Attempts-1 {
 		return false

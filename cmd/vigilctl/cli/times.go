@@ -50,8 +50,8 @@ var (
 		"2006-01-02T15:04:05"}
 )
 
-// parseTime parses a time: with a date and a zone as in RFC 3339, with a date in local time, of the
-// last 24 hours without a date, or how long ago it was.
+// parseTime parses a time. The forms are: date and zone as in RFC 3339; a date in local time; a
+// time within the last 24 hours; how long ago it was.
 func parseTime(text string, now time.Time) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return t, nil
@@ -79,13 +79,13 @@ func parseTime(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%q is no time: want one such as %s", text, TimeFormats)
 }
 
-// Revision returns the newest revision that is known to be made at or before the time.
+// Revision returns the newest revision known to be made at or before the time.
 func (t *Time) Revision(ctx context.Context, cl *client.Client) (int64, error) {
 	rev, err := times.RevisionAt(ctx, cl, t.at)
 	return rev, timesError(err)
 }
 
-// TimesOf returns when revisions were made.
+// TimesOf looks up when revisions were made.
 func TimesOf(ctx context.Context, cl *client.Client, revisions []int64) ([]times.Span, error) {
 	spans, err := times.Of(ctx, cl, revisions...)
 	return spans, timesError(err)
@@ -102,8 +102,8 @@ func timesError(err error) error {
 	return CallError(err)
 }
 
-// FormatSpan returns when a revision was made, as a text in local time. For a compacted revision
-// the span may be wider; the end stands for it.
+// FormatSpan formats in local time when a revision was made. For a compacted revision the span may
+// be wider; the end stands for it.
 func FormatSpan(s times.Span) string {
 	const f = "2006-01-02 15:04:05"
 	switch {

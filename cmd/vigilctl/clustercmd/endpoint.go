@@ -134,7 +134,7 @@ func checkHealth(s cli.Session, h *show.Health) error {
 	_, err := etcdserverpb.NewKVClient(s.Conn).Range(s.Ctx,
 		&etcdserverpb.RangeRequest{Key: []byte("health")})
 	h.Took = time.Since(began).String()
-	// Permission is denied only after the member has agreed with a quorum.
+	// A member denies permission only after it has agreed with a quorum.
 	if err != nil && status.Convert(err).Message() != client.ErrPermissionDenied.Error() {
 		return err
 	}
@@ -190,7 +190,7 @@ func endpointStatus(env *cli.Env, cluster *bool) *cobra.Command {
 		Example: "  vigilctl endpoint status --cluster -w table",
 		RunE: func(c *cobra.Command, _ []string) error {
 			var list []show.Status
-			var names map[uint64]string // for a person: etcdctl prints none
+			var names map[uint64]string //  for people: etcdctl prints no names
 			err := collect(env, c, *cluster, "status", &list,
 				func(ep string, s cli.Session) (show.Status, error) {
 					r, err := etcdserverpb.NewMaintenanceClient(s.Conn).Status(s.Ctx,
@@ -231,8 +231,8 @@ func endpointHashKV(env *cli.Env, cluster *bool) *cobra.Command {
 	return c
 }
 
-// collect queries all endpoints and returns the last error. If nobody can log in, it queries the
-// given ones.
+// collect queries all endpoints and returns the last error. If logging in is impossible, it queries
+// the given endpoints.
 func collect[T any](env *cli.Env, c *cobra.Command, cluster bool, what string, list *[]T,
 	ask func(ep string, s cli.Session) (T, error)) error {
 	cl, noLogin, err := env.ConnectAnyway(c.Context())
@@ -264,7 +264,7 @@ func collect[T any](env *cli.Env, c *cobra.Command, cluster bool, what string, l
 	return last
 }
 
-// withoutText returns the exit code alone of a failure that was printed before.
+// withoutText reduces an error that was already printed to its exit code.
 func withoutText(err error) error {
 	var e *exit.Error
 	if errors.As(err, &e) && e.Code == exit.Failure {

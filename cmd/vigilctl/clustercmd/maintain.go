@@ -47,7 +47,7 @@ func alarmSubcommand(env *cli.Env, name, short string) *cobra.Command {
 	}
 }
 
-// alarmNames returns the names of the members, for a table and for a person.
+// alarmNames returns the names of the members, both for a table and for a sentence.
 func alarmNames(env *cli.Env, s cli.Session, r *etcdserverpb.AlarmResponse) map[uint64]string {
 	if len(r.GetAlarms()) == 0 || env.Format != string(show.Table) && !env.Watched() {
 		return nil
@@ -55,7 +55,7 @@ func alarmNames(env *cli.Env, s cli.Session, r *etcdserverpb.AlarmResponse) map[
 	return memberNames(s)
 }
 
-// disarm disarms alarms one by one: the API has no request for all.
+// disarm disarms alarms one by one: the API cannot disarm all at once.
 func disarm(s cli.Session, api etcdserverpb.MaintenanceClient,
 	raised *etcdserverpb.AlarmResponse) (*etcdserverpb.AlarmResponse, error) {
 	all := &etcdserverpb.AlarmResponse{}
@@ -170,7 +170,7 @@ func MoveLeader(env *cli.Env) *cobra.Command {
 	}
 }
 
-// urlOf returns the first client URL of a member, "" if it is not known.
+// urlOf returns the first client URL of a member, "" if unknown.
 func urlOf(s cli.Session, id uint64) string {
 	r, err := etcdserverpb.NewClusterClient(s.Conn).MemberList(s.Ctx,
 		&etcdserverpb.MemberListRequest{})

@@ -68,8 +68,8 @@ func memberAdd(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// noteSameName warns of a new member with the name of another one: it cannot start with the
-// settings that are printed.
+// noteSameName warns that a new member has the name of another one: it cannot start with the
+// printed settings.
 func noteSameName(env *cli.Env, r *etcdserverpb.MemberAddResponse, name string) {
 	for _, m := range r.GetMembers() {
 		if m.GetName() == name && m.GetID() != r.GetMember().GetID() {
@@ -180,7 +180,7 @@ func memberUpdate(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// suggestPeerURLs returns which flag somebody has left out who gives URLs as arguments.
+// suggestPeerURLs names the flag that is missing when the arguments contain URLs.
 func suggestPeerURLs(args []string) (text string) {
 	for _, s := range args {
 		if strings.HasPrefix(strings.ToLower(s), "http") {
@@ -190,8 +190,7 @@ func suggestPeerURLs(args []string) (text string) {
 	return text
 }
 
-// checkPeerURLs returns what is wrong with peer URLs: the cluster does not name the URL that it
-// rejects.
+// checkPeerURLs checks peer URLs. The cluster's own error does not name the URL that it rejects.
 func checkPeerURLs(list string) error {
 	for s := range strings.SplitSeq(list, ",") {
 		u, err := url.Parse(strings.TrimSpace(s))
@@ -202,7 +201,7 @@ func checkPeerURLs(list string) error {
 		case strings.HasPrefix(u.Scheme, "unix"):
 			continue
 		}
-		// http://:2380 is a URL for etcdctl.
+		// etcdctl accepts http://:2380 as a URL.
 		if _, _, err := net.SplitHostPort(u.Host); err != nil {
 			return fmt.Errorf(`URL address does not have the form "host:port": %s`, s)
 		}

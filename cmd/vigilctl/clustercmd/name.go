@@ -17,16 +17,16 @@ import (
 	"vigil/cmd/vigilctl/screen"
 )
 
-// chosen is the member that an argument names.
+// chosen is the member that an argument identifies.
 type chosen struct {
 	id   uint64
 	name string // if the argument is the name, which etcdctl does not know
-	// unknown is what to add to an answer that there is no such member.
+	// unknown is the hint to add when the cluster answers that the member does not exist.
 	unknown string
 }
 
-// chooseMember returns the member with an ID or a name. An ID wins over a name that is the same
-// text. An ID that no member has is left to the cluster to reject.
+// chooseMember returns the member with an ID or a name. If a text is both, the ID wins. If no
+// member has the ID, the cluster rejects it.
 func chooseMember(s cli.Session, arg string) (chosen, error) {
 	id, wrong := command.UnsignedHex(arg)
 	r, err := etcdserverpb.NewClusterClient(s.Conn).MemberList(s.Ctx,
@@ -66,8 +66,8 @@ func chooseMember(s cli.Session, arg string) (chosen, error) {
 	return chosen{}, exit.Usage("bad member ID arg (want a hexadecimal number or the name of a member, not %q), expecting ID in Hex; %sthe members are %s", arg, decimal, describeAll(r.GetMembers()))
 }
 
-// describe returns the name and the ID of a member, on one line: members choose their names. One
-// that has not started has no name yet.
+// describe returns the name and ID of a member. The result is one line whatever the name contains.
+// A member that has not started has no name yet.
 func describe(m *etcdserverpb.Member) string {
 	if m.GetName() == "" {
 		return screen.SafeLine(0,
@@ -84,8 +84,7 @@ func describeAll(members []*etcdserverpb.Member) string {
 	return strings.Join(list, ", ")
 }
 
-// explainUnknown adds the members that there are to the error of a call about one that does not
-// exist.
+// explainUnknown adds the list of existing members to an error about a member that does not exist.
 func (m *chosen) explainUnknown(err error) error {
 	if err == nil || m.unknown == "" {
 		return err
@@ -94,7 +93,7 @@ func (m *chosen) explainUnknown(err error) error {
 }
 
 // memberNames returns the names of the members by their IDs, as far as one member knows them. They
-// decorate an answer for a person: without them it is complete.
+// only make an answer easier to read: the answer is complete without them.
 func memberNames(s cli.Session) map[uint64]string {
 	names := map[uint64]string{}
 	r, err := etcdserverpb.NewClusterClient(s.Conn).MemberList(s.Ctx,
@@ -108,11 +107,11 @@ func memberNames(s cli.Session) map[uint64]string {
 	return names
 }
 
-// answerTimeout limits the question whether a member is alive.
+// answerTimeout limits how long a member may take to show that it is alive.
 const answerTimeout = 2 * time.Second
 
-// removalQuestion returns the question before the removal of a member, "" if the other voting
-// members that answer are a majority.
+// removalQuestion returns the question to ask before a member is removed, "" if the other voting
+// members that answer form a majority.
 func removalQuestion(env *cli.Env, s cli.Session, arg string) (string, error) {
 	target, err := chooseMember(s, arg)
 	if err != nil {
@@ -143,7 +142,8 @@ func removalQuestion(env *cli.Env, s cli.Session, arg string) (string, error) {
 	if alive > len(others)/2 {
 		return "", nil
 	}
-	// No answer here is no proof: the members may have addresses that only their clients reach.
+	// A member that does not answer here may still run: its addresses may be reachable only for its
+	// clients.
 	return fmt.Sprintf("Without %s there are %d voting members, of which %d %s here. If no more of them run, there is no majority, and nothing is served until there is one. Remove it?",
 			called, len(others), alive,
 			map[bool]string{true: "answers", false: "answer"}[alive == 1]),
@@ -158,7 +158,7 @@ func countAnswering(s cli.Session, members []*etcdserverpb.Member) int {
 	var all sync.WaitGroup
 	for _, m := range members {
 		var once sync.Once
-		for _, at := range m.GetClientURLs() { // at once: one that hangs takes no time of another
+		for _, at := range m.GetClientURLs() { //  concurrently: a member that hangs does not use up the time of the others
 			all.Go(func() {
 				one, err := s.Client.At(at)
 				if err == nil {

@@ -65,9 +65,9 @@ func SnapshotSave(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// oneMember returns the error of a snapshot of several members, with what each of them is, and the
-// command line for the best: a member that has applied everything, rather a follower than the
-// leader, which has enough to do.
+// oneMember returns the error for a snapshot of several members. It describes each member and
+// suggests a command line for the best one: a member that has applied everything, and preferably a
+// follower, because the leader has more work.
 func oneMember(env *cli.Env, c *cobra.Command, args []string) error {
 	err := fmt.Errorf("snapshot must be requested to one selected node, not multiple %v",
 		env.Endpoints)
@@ -86,7 +86,7 @@ func oneMember(env *cli.Env, c *cobra.Command, args []string) error {
 	for i, at := range env.Config.Endpoints {
 		all.Go(func() {
 			if one, err := cl.At(at); err == nil {
-				status[i], _ = one.Maintenance().Status(ctx) // nil without an answer
+				status[i], _ = one.Maintenance().Status(ctx) //  nil if the member does not answer
 			}
 		})
 	}
@@ -109,7 +109,7 @@ func oneMember(env *cli.Env, c *cobra.Command, args []string) error {
 	return fmt.Errorf("%w%s\n  next: %s", err, text.String(), env.CommandAt(c, args, best))
 }
 
-// snapshotWorth returns what a member is, and how good a snapshot of it would be.
+// snapshotWorth describes a member, and rates a snapshot of it.
 func snapshotWorth(r *client.Status, names map[uint64]string) (what string, worth int) {
 	if r == nil {
 		return "no answer", 0
@@ -137,8 +137,8 @@ func snapshotWorth(r *client.Status, names map[uint64]string) (what string, wort
 	return what, worth
 }
 
-// save copies a snapshot into a file. The exit code of every failure is that of an interruption, as
-// of etcdctl.
+// save copies a snapshot into a file. Like etcdctl, it exits after every failure with the code for
+// an interruption.
 func save(c *cobra.Command, cl *client.Client, path string, quiet bool) error {
 	s, err := cl.Maintenance().Snapshot(c.Context())
 	if err != nil {
@@ -162,7 +162,7 @@ func save(c *cobra.Command, cl *client.Client, path string, quiet bool) error {
 	return nil
 }
 
-// interrupted replaces an error that an interrupt caused by a short one.
+// interrupted shortens an error that an interrupt caused.
 func interrupted(c *cobra.Command, err error) error {
 	if c.Context().Err() != nil && errors.Is(c.Context().Err(), context.Canceled) {
 		return errors.New("interrupted; nothing was saved")

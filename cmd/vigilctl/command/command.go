@@ -15,7 +15,7 @@ func Group(use, short, long string, commands ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// ExactlyOne requires one argument of the command with this name.
+// ExactlyOne requires exactly one argument, with this name.
 func ExactlyOne(name string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {

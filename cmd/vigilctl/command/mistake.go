@@ -13,8 +13,8 @@ import (
 	"vigil/internal/spelling"
 )
 
-// synonyms are words for one thing in this program, in older ones and in similar ones. A word
-// stands for the first command that has a word of its line.
+// synonyms are words for one thing in this program, its older versions and similar programs. A word
+// stands for the first command that is named with a word of the same line.
 var synonyms = [][]string{
 	{"ls", "list", "show", "keys", "dir"},
 	{"del", "delete", "remove", "rm", "rmdir", "revoke"},
@@ -32,8 +32,7 @@ var synonyms = [][]string{
 	{"downgrade", "upgrade"},
 }
 
-// Unknown returns the error for a word that is not a command below c, with the commands that are
-// probably meant.
+// Unknown returns the error for a word that is not a command below c, with suggestions.
 func Unknown(c *cobra.Command, word string) error {
 	text := fmt.Sprintf("unknown command %q for %q", word, c.CommandPath())
 	if meant := meantCommands(c, word); len(meant) > 0 {
@@ -46,9 +45,8 @@ func Unknown(c *cobra.Command, word string) error {
 	return fmt.Errorf("%s; see %s --help", text, c.CommandPath())
 }
 
-// meantCommands returns the commands that a word below c probably stands for: those that it begins,
-// one of another name for the same thing, those of this name in groups, or the one that is most
-// like it.
+// meantCommands returns the commands that a word below c probably stands for: commands that start
+// with it, synonyms, commands of this name in groups, or else the most similar one.
 func meantCommands(c *cobra.Command, word string) (list []string) {
 	var known, below []string
 	for _, sub := range c.Commands() {
@@ -87,7 +85,7 @@ func meantCommands(c *cobra.Command, word string) (list []string) {
 	return nil
 }
 
-// OnlySubcommands are the arguments of a command that has only subcommands.
+// OnlySubcommands rejects arguments of a command that only has subcommands.
 func OnlySubcommands(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return Unknown(c, args[0])
@@ -95,15 +93,15 @@ func OnlySubcommands(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// otherFlags are the names that similar programs have for flags of this one.
+// otherFlags maps flag names of similar programs to flags of this one.
 var otherFlags = map[string]string{"output": "write-out", "o": "write-out", "format": "write-out",
 	"recursive": "prefix", "r": "prefix", "all": "prefix",
 	"endpoint": "endpoints", "e": "endpoints", "host": "endpoints", "H": "endpoints",
 	"ca-file": "cacert", "cert-file": "cert", "key-file": "key", "username": "user", "u": "user",
 	"timeout": "command-timeout", "revision": "rev", "ttl": "lease", "force": "yes"}
 
-// FlagError returns the error for a mistake in a flag: which one is meant, or which values it
-// takes.
+// FlagError returns the error for a wrong flag. It suggests the right flag, or names the possible
+// values.
 func FlagError(c *cobra.Command, err error) error {
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		return fmt.Errorf("%w; %s", err, unknownFlag(c, unknown))
@@ -120,7 +118,7 @@ func FlagError(c *cobra.Command, err error) error {
 	return err
 }
 
-// unknownFlag returns what somebody who gave a flag that does not exist can do.
+// unknownFlag returns advice for an unknown flag.
 func unknownFlag(c *cobra.Command, unknown *pflag.NotExistError) string {
 	var known []string
 	add := func(f *pflag.Flag) { known = append(known, f.Name) }
@@ -128,7 +126,7 @@ func unknownFlag(c *cobra.Command, unknown *pflag.NotExistError) string {
 	c.InheritedFlags().VisitAll(add)
 	name := unknown.GetSpecifiedName()
 	if letters := unknown.GetSpecifiedShortnames(); len(letters) > 1 {
-		name, _, _ = strings.Cut(letters, "=") // a flag with one dash instead of two
+		name, _, _ = strings.Cut(letters, "=") //  a flag with one dash where two are needed
 		if slices.Contains(known, name) {
 			return "did you mean --" + name + "?"
 		}
@@ -148,7 +146,7 @@ func unknownFlag(c *cobra.Command, unknown *pflag.NotExistError) string {
 	return "see " + c.CommandPath() + " --help"
 }
 
-// ValueError returns what is wrong with the value of a flag.
+// ValueError returns the error for a wrong flag value.
 func ValueError(f *pflag.Flag, value string, err error) error {
 	switch kind := f.Value.Type(); {
 	case kind == "bool":

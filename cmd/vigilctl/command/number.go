@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// numberError returns what is wrong with a text that is no number of the kind.
+// numberError returns the error for a text that is not a number of the kind.
 func numberError(err error, kind string) error {
 	e, ok := errors.AsType[*strconv.NumError](err)
 	switch {
@@ -30,8 +30,8 @@ func Whole(s string) (int64, error) {
 	return n, numberError(err, wholeNumber)
 }
 
-// Seconds returns a number of seconds as a duration: the longest one, of 292 years, for a number
-// that is larger. No lease lives as long.
+// Seconds converts seconds to a duration. Larger numbers give the longest duration, 292 years: no
+// lease lives that long.
 func Seconds(n int64) time.Duration {
 	const most = int64(1<<63-1) / int64(time.Second)
 	return time.Duration(max(-most, min(n, most))) * time.Second

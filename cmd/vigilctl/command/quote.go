@@ -7,8 +7,8 @@ import (
 	"vigil/internal/spelling"
 )
 
-// QuoteArgs returns the arguments of a command as a shell takes them. If one of them begins with a
-// dash, "--" comes first, and no flag can follow.
+// QuoteArgs quotes the arguments of a command for a shell. If one of them begins with a dash, "--"
+// comes first, and no flag can follow.
 func QuoteArgs(args ...string) string {
 	text := QuoteWords(args...)
 	if slices.ContainsFunc(args,
@@ -18,5 +18,5 @@ func QuoteArgs(args ...string) string {
 	return text
 }
 
-// QuoteWords returns words as a shell takes them.
+// QuoteWords quotes words for a shell.
 func QuoteWords(words ...string) string { return spelling.QuoteWords(words...) }

@@ -25,19 +25,19 @@ import (
 	"vigil/cmd/vigilctl/screen"
 )
 
-// Timeout limits the questions to the cluster: somebody waits for the shell.
+// Timeout limits the questions to the cluster: a person waits for the shell.
 const Timeout = 2 * time.Second
 
-// maxKeys limits the keys that are read for one completion.
+// maxKeys limits how many keys one completion reads.
 const maxKeys = 500
 
-// Shells are the shells that there are scripts for.
+// Shells are the shells for which there are scripts.
 var Shells = []string{"bash", "zsh", "fish", "powershell"}
 
 //go:embed scripts
 var scripts embed.FS
 
-// Script returns the script that makes one of the Shells complete the command lines of vigilctl.
+// Script returns the script that makes a shell complete vigilctl's command lines.
 func Script(shell string) ([]byte, error) {
 	if shell == "powershell" {
 		shell = "ps1"
@@ -45,11 +45,11 @@ func Script(shell string) ([]byte, error) {
 	return scripts.ReadFile("scripts/vigilctl." + shell)
 }
 
-// source returns what may follow the part of a word, each with a tab and a description if there is
-// one. ask decides what is offered.
+// source returns the completions of a part of a word. Each may have a tab and a description. ask
+// decides which are offered.
 type source func(ctx context.Context, c *client.Client, word string) ([]string, error)
 
-// arguments has the sources of the arguments of each command; the last one holds for all further
+// arguments has the sources for the arguments of each command; the last source serves all further
 // arguments.
 var arguments = map[string][]source{
 	"get": {keys, keys}, "put": {keys, none}, "del": {keys, keys}, "watch": {keys, keys},
@@ -66,7 +66,7 @@ var arguments = map[string][]source{
 	"lease keep-alive": {leases, none},
 }
 
-// Register sets the completions of the commands below root.
+// Register sets the completions of all commands below root.
 func Register(root *cobra.Command, env *cli.Env) {
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
@@ -93,7 +93,7 @@ func Register(root *cobra.Command, env *cli.Env) {
 
 // ask asks the cluster.
 func ask(env *cli.Env, from source, word string) ([]string, cobra.ShellCompDirective) {
-	// no question, and no warning in the middle of a line
+	// ask nothing, and print no warning into the command line
 	env.Stdin, env.Stderr = strings.NewReader(""), io.Discard
 	ctx, cancel := context.WithTimeout(context.Background(), Timeout)
 	defer cancel()
@@ -143,7 +143,7 @@ func keys(ctx context.Context, c *client.Client, word string) ([]string, error) 
 	for _, kv := range r.KVs {
 		rest, ok := strings.CutPrefix(kv.Key, word)
 		if !ok {
-			continue // not what was asked for
+			continue //  not requested
 		}
 		key := kv.Key
 		if i := strings.IndexByte(rest, '/'); i >= 0 {
@@ -156,9 +156,9 @@ func keys(ctx context.Context, c *client.Client, word string) ([]string, error) 
 	return slices.Compact(list), nil
 }
 
-// plain reports whether every shell takes a name as one word that stands for itself, wherever an
-// argument may be: it has letters, digits and few other characters, and does not begin like a flag,
-// a job or an expansion.
+// plain reports whether every shell takes a name as one literal word, wherever an argument may be.
+// Such a name has letters, digits and few other characters, and does not start like a flag, a job
+// or an expansion.
 func plain(name string) bool {
 	for i, r := range name {
 		switch {
@@ -171,8 +171,8 @@ func plain(name string) bool {
 	return name != ""
 }
 
-// members returns the names of members, and the IDs for a word that can begin one, or where the
-// name does not do.
+// members returns the names of members. It adds IDs for a word that can start one, and where a name
+// cannot be used.
 func members(ctx context.Context, c *client.Client, word string) ([]string, error) {
 	r, err := c.Cluster().MemberList(ctx)
 	if err != nil {

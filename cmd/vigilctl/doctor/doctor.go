@@ -1,5 +1,5 @@
-// Package doctor has the command doctor: it takes measurements of all members, and prints what
-// package health finds in them.
+// Package doctor has the command doctor: it measures all members and prints the findings of package
+// health.
 package doctor
 
 import (
@@ -85,10 +85,10 @@ func Command(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// diagnosis is the result of all checks, as it is printed.
+// diagnosis is the result of all checks in the form that is printed.
 type diagnosis struct {
 	*health.Diagnosis
-	// the directory or the address of the pages, with a slash; empty if neither is known
+	// the directory or the address of the pages, with a slash; empty if unknown
 	pages string
 }
 
@@ -139,7 +139,7 @@ func (d *diagnosis) draw(width int, p screen.Paint) []string {
 		}
 		add("", styles[f.Severity], strings.ToUpper(string(f.Severity))+"  "+what)
 		add("    ", screen.Plain, "next: "+f.Next)
-		// On one line, or a terminal would not take the address as a whole.
+		// Keep it on one line: otherwise a terminal does not recognize the whole address.
 		lines = append(lines, "    page: "+screen.Safe(d.pages+f.Page), "")
 	}
 	for _, c := range health.Checks() {
@@ -182,7 +182,7 @@ func (d *diagnosis) draw(width int, p screen.Paint) []string {
 	return lines
 }
 
-// gaps returns what was not checked: a line for each reason of a member.
+// gaps returns the unchecked items: a line for each reason and member.
 func (d *diagnosis) gaps() (out []string) {
 	type reason struct{ member, why string }
 	var order []reason
@@ -207,7 +207,7 @@ func (d *diagnosis) gaps() (out []string) {
 	return out
 }
 
-// pagesTimeout is how long members have to answer whether they serve the pages.
+// pagesTimeout limits how long members may take to answer whether they serve the pages.
 const pagesTimeout = time.Second
 
 // servedPages returns the address of the pages at the first member that serves them, or "".
@@ -223,8 +223,8 @@ func servedPages(ctx context.Context, l *survey.Survey) string {
 	return cmp.Or(found...)
 }
 
-// findPages returns the directory that has the pages of a program, with a slash, or "": those of a
-// package and of an archive are next to its directory.
+// findPages returns the directory with the pages of a program, with a slash, or "". A package and
+// an archive put it next to the directory of the program.
 func findPages(program string) string {
 	for _, dir := range []string{"../share/doc/vigil", ".."} {
 		dir = filepath.Join(filepath.Dir(program), dir)

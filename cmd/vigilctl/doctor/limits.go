@@ -46,7 +46,7 @@ func limitFlags(l *health.Limits) *pflag.FlagSet {
 	return f
 }
 
-// parseLimits sets the limits of texts NAME=VALUE.
+// parseLimits sets limits from texts of the form NAME=VALUE.
 func parseLimits(texts []string) (health.Limits, error) {
 	var l health.Limits
 	f := limitFlags(&l)
@@ -73,7 +73,7 @@ func limitNames() (names []string) {
 	return names
 }
 
-// validateChecks rejects names of no check.
+// validateChecks rejects names that no check has.
 func validateChecks(names []string) error {
 	for _, name := range names {
 		if !slices.Contains(checkNames(), name) {

@@ -14,7 +14,7 @@ import (
 	"vigil/internal/health"
 )
 
-// queryMembers reads all that the checks need.
+// queryMembers takes all measurements that the checks need.
 func queryMembers(ctx context.Context, l *survey.Survey, e *health.Examination) {
 	n := len(l.Members)
 	e.Round, e.Clocks, e.Flags = l.Read(ctx), make([]*health.Clock, n), make([]map[string]string, n)
@@ -29,9 +29,9 @@ func queryMembers(ctx context.Context, l *survey.Survey, e *health.Examination) 
 		if e.CertErrs[i] = err; shown != nil {
 			e.Expiries[i], e.Subjects[i] = shown.NotAfter, shown.Subject.String()
 		}
-		state, _ := m.State(ctx) // nil says enough
+		state, _ := m.State(ctx) //  nil means unknown
 		if id := e.Readings[i].ID(); state.Member != 0 && id != 0 && state.Member != id {
-			return // a load balancer is in front
+			return //  a load balancer is in front of the members
 		}
 		e.Flags[i], e.Readings[i].Failures = state.Settings, state.Failures
 		e.Readings[i].Recent, e.Readings[i].Certificates = state.Recent, state.Certificates
@@ -66,12 +66,11 @@ func queryMembers(ctx context.Context, l *survey.Survey, e *health.Examination) 
 	}
 }
 
-// secondLook is how long after the first one members are looked at again that do not tell what they
-// counted lately.
+// secondLook is the pause between two looks at members that do not report recent counts.
 const secondLook = 2 * time.Second
 
-// lookAgain reads the metrics of members once more that do not tell what they counted lately, as
-// those of etcd.
+// lookAgain reads the metrics a second time from members that do not report recent counts, such as
+// etcd's.
 func lookAgain(ctx context.Context, l *survey.Survey, e *health.Examination) {
 	l.Each(ctx, func(ctx context.Context, i int, m *probe.Member) {
 		x := &e.Readings[i]
@@ -91,7 +90,7 @@ func lookAgain(ctx context.Context, l *survey.Survey, e *health.Examination) {
 	})
 }
 
-// reduced is an error with the text of its first cause.
+// reduced is an error that prints only its first cause.
 type reduced struct{ error }
 
 // Error implements error.
@@ -107,7 +106,7 @@ func reduce(err error) error {
 	return reduced{err}
 }
 
-// compareData reads the hashes of members at the newest revision that all of them have.
+// compareData reads the hash of each member at the newest revision that all of them have.
 func compareData(ctx context.Context, l *survey.Survey, r *health.Round) []health.Compared {
 	out := make([]health.Compared, len(l.Members))
 	revision, answered := int64(math.MaxInt64), 0
@@ -137,7 +136,7 @@ func compareData(ctx context.Context, l *survey.Survey, r *health.Round) []healt
 	return out
 }
 
-// decidingCertificate returns the certificate in a file that decides when it expires.
+// decidingCertificate returns the certificate whose expiry decides for the whole file.
 func decidingCertificate(name string,
 	decides func(a, b *x509.Certificate) bool) (found *x509.Certificate, err error) {
 	rest, err := os.ReadFile(name)

@@ -29,7 +29,7 @@ import (
 // The checksum is that of all bytes before the trailer.
 const version = 1
 
-// maxLine limits a line. Members accept no value of that size.
+// maxLine limits a line. Members do not accept values that large.
 const maxLine = 1 << 30
 
 // Header is the first line.
@@ -41,7 +41,7 @@ type Header struct {
 	Keys      int64          `json:"keys"` // the number of keys in the file
 }
 
-// NewHeader returns the header of a dump, which promises a number of keys.
+// NewHeader returns the header of a dump with a number of keys.
 func NewHeader(clusterID uint64, revision int64, keys int64, prefixes ...string) *Header {
 	h := &Header{Version: version, ClusterID: fmt.Sprintf("%x", clusterID),
 		Revision: revision, Keys: keys}
@@ -57,7 +57,7 @@ func (h *Header) Same(other *Header) bool {
 		slices.Equal(h.Prefixes, other.Prefixes)
 }
 
-// Lease is the line of a lease. TTL is 0 if the lease ended before its keys were read.
+// Lease is the line of a lease. TTL is 0 if the lease ended before the dump read its keys.
 type Lease struct {
 	ID        keytext.Lease `json:"lease"`
 	TTL       int64         `json:"ttl"` // seconds
@@ -79,7 +79,7 @@ type trailer struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Writer writes lines, and counts keys and leases. Keys are written in their order, each after its
+// Writer writes lines, and counts keys and leases. Write keys in ascending order, each after its
 // lease.
 type Writer struct {
 	w            *bufio.Writer
@@ -97,11 +97,11 @@ func newWriter(w io.Writer) *Writer {
 // NewWriter writes the header.
 func NewWriter(w io.Writer, h *Header) (*Writer, error) {
 	d := newWriter(w)
-	return d, d.line(h)
+	return d, d.writeLine(h)
 }
 
-// line writes one line.
-func (d *Writer) line(v any) error {
+// writeLine writes one line.
+func (d *Writer) writeLine(v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -112,13 +112,13 @@ func (d *Writer) line(v any) error {
 	return err
 }
 
-// Keys returns the number of keys that were written.
+// Keys returns the number of written keys.
 func (d *Writer) Keys() int64 { return d.keys }
 
-// Leases returns the number of leases that were written.
+// Leases returns the number of written leases.
 func (d *Writer) Leases() int64 { return d.leases }
 
-// Last returns the last key that was written.
+// Last returns the last written key.
 func (d *Writer) Last() string { return d.last }
 
 // HasLease reports whether a lease was written.
@@ -128,10 +128,10 @@ func (d *Writer) HasLease(id client.LeaseID) bool { return d.known[id] }
 func (d *Writer) Lease(l Lease) error {
 	d.leases++
 	d.known[client.LeaseID(l.ID)] = true
-	return d.line(l)
+	return d.writeLine(l)
 }
 
-// ErrOrder reports keys that are not in ascending order. No reader would accept them.
+// ErrOrder reports keys that are not in ascending order. No reader would accept such a dump.
 var ErrOrder = errors.New("the key is not after the previous key")
 
 // Key writes the line of a key.
@@ -141,15 +141,15 @@ func (d *Writer) Key(kv client.KeyValue) error {
 	}
 	d.keys++
 	d.last = kv.Key
-	return d.line(Key{keytext.JSON(kv.Key), keytext.JSON(kv.Value), keytext.MetadataOf(kv)})
+	return d.writeLine(Key{keytext.JSON(kv.Key), keytext.JSON(kv.Value), keytext.MetadataOf(kv)})
 }
 
-// Flush writes what is buffered, so that an interrupted dump can be resumed.
+// Flush writes buffered lines, so that an interrupted dump can resume.
 func (d *Writer) Flush() error { return d.w.Flush() }
 
 // End writes the trailer.
 func (d *Writer) End() error {
-	if err := d.line(trailer{true, d.keys, d.leases,
+	if err := d.writeLine(trailer{true, d.keys, d.leases,
 		hex.EncodeToString(d.sum.Sum(nil))}); err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ type Reader struct {
 	r      *bufio.Reader
 	sum    hash.Hash
 	number int   // of the last line
-	read   int64 // bytes of whole lines
+	read   int64 //  bytes of complete lines
 	// Header is the first line.
 	Header Header
 	keys   int64
@@ -189,12 +189,12 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return d, nil
 }
 
-// Keys returns the number of keys that were read.
+// Keys returns how many keys were read.
 func (d *Reader) Keys() int64 { return d.keys }
 
-// Resume reads the remaining lines of an interrupted dump. It returns the number of bytes that its
-// whole lines have, and a Writer of those after them. A file that lacks nothing but its name has
-// its last line written again.
+// Resume reads the remaining lines of an interrupted dump. It returns the number of bytes in
+// complete lines and a Writer that continues after them. If the dump is complete except for its
+// name, it writes the last line again.
 func (d *Reader) Resume(w io.Writer) (whole int64, out *Writer, err error) {
 	out = newWriter(w)
 	for {
@@ -214,7 +214,7 @@ func (d *Reader) Resume(w io.Writer) (whole int64, out *Writer, err error) {
 	return whole, out, nil
 }
 
-// readLine returns the next line with its end, or io.EOF if there is no whole line.
+// readLine returns the next line including its end, or io.EOF if there is no complete line.
 func (d *Reader) readLine() ([]byte, error) {
 	var line []byte
 	for {
@@ -257,8 +257,8 @@ type anyLine struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Next returns a key or a lease, and neither after the trailer, whose counts and checksum it
-// verifies. Without a trailer it returns ErrNoEnd.
+// Next returns a key or a lease. After the trailer, whose counts and checksum it verifies, it
+// returns neither. Without a trailer it returns ErrNoEnd.
 func (d *Reader) Next() (*Key, *Lease, error) {
 	b, err := d.readLine()
 	if err == io.EOF {

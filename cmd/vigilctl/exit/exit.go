@@ -1,5 +1,5 @@
-// Package exit has errors that carry the exit code of the program. All codes but Conflict and
-// ClosedPipe are those of etcdctl.
+// Package exit has errors that carry the exit code of the program. All codes except Conflict and
+// ClosedPipe are etcdctl's.
 package exit
 
 import (
@@ -14,14 +14,13 @@ const (
 	InvalidInput  = 3
 	BadFeature    = 4
 	Interrupted   = 5
-	Conflict      = 6 // not of etcdctl: keys have changed that were to be written
-	// not of etcdctl: no program reads the output any more. A shell shows this code for SIGPIPE
+	Conflict      = 6 //  not in etcdctl: keys that should be written have changed
+	// not in etcdctl: the reader of the output has gone. A shell shows this code for SIGPIPE
 	ClosedPipe = 141
 	BadArgs    = 128
 )
 
-// Error is an error with an exit code. If Err is nil, the command has already printed what is
-// wrong.
+// Error is an error with an exit code. If Err is nil, the command has already printed the reason.
 type Error struct {
 	Code int
 	Err  error

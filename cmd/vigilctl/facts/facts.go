@@ -15,8 +15,8 @@ import (
 	"vigil/cmd/vigilctl/show"
 )
 
-// Format is the value of --write-out of a command that reads files: one of some formats of package
-// show.
+// Format is the value of --write-out for a command that reads files. It allows some of the formats
+// of package show.
 type Format struct {
 	show.Format
 	allowed []show.Format

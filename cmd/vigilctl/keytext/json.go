@@ -1,4 +1,4 @@
-// Package keytext writes keys and values as text that no terminal acts on: quoted for people, and
+// Package keytext writes keys and values as text that is safe on a terminal: quoted for people, and
 // as JSON for programs.
 package keytext
 

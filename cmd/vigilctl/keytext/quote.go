@@ -19,7 +19,8 @@ func IsText(b []byte) bool {
 		}) < 0
 }
 
-// Quote returns a key unchanged if it is text on one line, otherwise quoted like a string in Go.
+// Quote returns a key unchanged if it is text on one line. Otherwise it quotes the key as Go quotes
+// a string.
 func Quote(key string) string {
 	if IsText([]byte(key)) && !strings.ContainsAny(key, "\n\t") && key != "" {
 		return key
@@ -27,8 +28,8 @@ func Quote(key string) string {
 	return fmt.Sprintf("%q", key)
 }
 
-// Printable returns a value that is text unchanged, and the length and the first bytes of any
-// other.
+// Printable returns a text value unchanged. For any other value it returns the length and the first
+// bytes.
 func Printable(value []byte) string {
 	if IsText(value) {
 		return strings.TrimSuffix(string(value), "\n")

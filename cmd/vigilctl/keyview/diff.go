@@ -73,8 +73,8 @@ func Diff(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// compare calls found for every key of a prefix that differs between two revisions; nil is a
-// missing key.
+// compare calls found for every key of a prefix that differs between two revisions. nil means that
+// the key is missing.
 func compare(ctx context.Context, c *client.Client, prefix string, from, to int64,
 	found func(old, new *client.KeyValue) error) error {
 	if to == 0 {

@@ -34,7 +34,7 @@ made.
 Only the last 50 changes are printed, and of each at most 40 lines; --full prints all.
 JSON (-w json) always has all changes.`
 
-// What is printed without --full.
+// Limits of the output without --full.
 const (
 	maxChanges = 50
 	maxLines   = 40
@@ -69,7 +69,7 @@ func History(env *cli.Env) *cobra.Command {
 			if prefix {
 				h.opts = append(h.opts, client.WithPrefix())
 			}
-			return env.RunLong(c, h.run)
+			return env.RunLong(c, h.printHistory)
 		},
 	}
 	c.Flags().Int64Var(&from, "from", 0, "the first revision; 0 is the oldest available")
@@ -88,21 +88,21 @@ type keyHistory struct {
 	key      string
 	opts     []client.RangeOption
 	from, to int64
-	// since and until are used instead of from and to if they are given.
+	// since and until replace from and to if they are given.
 	since, until cli.Time
-	// times has the time of each revision printed.
+	// times makes each line show the time of its revision.
 	times bool
 	last  map[string]client.KeyValue // the previous state of each key
 	print *show.Printer
-	// bounded limits what is printed: recent has the changes that may be printed at the end, and
-	// omitted counts the others.
+	// bounded limits the output: recent has the changes that may be printed at the end, and omitted
+	// counts the others.
 	bounded bool
 	recent  []change
 	omitted int
 	notes   io.Writer
 }
 
-// change is a change of a key, its state before, and when it was made.
+// change is a change to a key, the key's state before, and the time of the change.
 type change struct {
 	span  times.Span
 	event client.Event
@@ -110,8 +110,8 @@ type change struct {
 	had   bool
 }
 
-func (h *keyHistory) run(ctx context.Context, c *client.Client) error {
-	if err := h.resolve(ctx, c); err != nil {
+func (h *keyHistory) printHistory(ctx context.Context, c *client.Client) error {
+	if err := h.resolveTimes(ctx, c); err != nil {
 		return err
 	}
 	err := h.readAll(ctx, c)
@@ -134,8 +134,8 @@ func (h *keyHistory) run(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// resolve replaces times by revisions.
-func (h *keyHistory) resolve(ctx context.Context, c *client.Client) error {
+// resolveTimes converts times to revisions.
+func (h *keyHistory) resolveTimes(ctx context.Context, c *client.Client) error {
 	if h.since.Given() {
 		rev, err := h.since.Revision(ctx, c)
 		if err != nil {
@@ -156,7 +156,7 @@ func (h *keyHistory) resolve(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// addTimes adds when changes were made.
+// addTimes looks up when the changes were made.
 func (h *keyHistory) addTimes(ctx context.Context, c *client.Client, list []change) error {
 	revisions := make([]int64, len(list))
 	for i := range list {
@@ -212,7 +212,7 @@ func (h *keyHistory) printCompacted(ctx context.Context, c *client.Client, rev i
 	return nil
 }
 
-// printChanges prints the changes from a revision on.
+// printChanges prints all changes since a revision.
 func (h *keyHistory) printChanges(ctx context.Context, c *client.Client, rev int64) error {
 	opts := []client.WatchOption{client.FromRevision(rev)}
 	for _, o := range h.opts {
@@ -220,8 +220,8 @@ func (h *keyHistory) printChanges(ctx context.Context, c *client.Client, rev int
 	}
 	w := c.Watch(ctx, h.key, opts...)
 	defer w.Close()
-	// Progress notifications show when the watch has reached the last revision: there may be no
-	// event for long.
+	// Progress notifications show that the watch has reached the last revision: the next event may
+	// be far away.
 	ended := make(chan struct{})
 	defer close(ended)
 	go func() {
@@ -256,8 +256,8 @@ func (h *keyHistory) printChanges(ctx context.Context, c *client.Client, rev int
 	return context.Cause(ctx)
 }
 
-// printChanged prints changes, with their times if these are to be printed. Times of an output that
-// is bounded are added at the end.
+// printChanged prints changes, with their times if requested. If the output is bounded, the times
+// are added at the end.
 func (h *keyHistory) printChanged(ctx context.Context, c *client.Client,
 	events ...client.Event) error {
 	list := make([]change, len(events))
@@ -287,7 +287,7 @@ func (h *keyHistory) printChange(ev client.Event, span times.Span) error {
 		h.last[kv.Key] = kv
 	}
 	if h.print.Format == show.JSON {
-		var value *keytext.JSON // none after a delete
+		var value *keytext.JSON //  nil after a delete
 		if ev.Type != client.Delete {
 			v := keytext.JSON(kv.Value)
 			value = &v
@@ -317,7 +317,7 @@ func (h *keyHistory) printChange(ev client.Event, span times.Span) error {
 	return nil
 }
 
-// printText prints a change for people.
+// printText prints a change as text.
 func (h *keyHistory) printText(x change) error {
 	ev, kv, old, had := x.event, x.event.KV, x.old, x.had
 	name := keytext.Quote(kv.Key)
@@ -336,13 +336,13 @@ func (h *keyHistory) printText(x change) error {
 		return err
 	}
 	if had && old.Version == kv.Version-1 && old.CreateRevision == kv.CreateRevision {
-		return h.print.Line("%s", h.bound(difference(old.Value, kv.Value)))
+		return h.print.Line("%s", h.cutText(difference(old.Value, kv.Value)))
 	}
-	return h.print.Line("%s", h.bound(indent("+", keytext.Printable(kv.Value))))
+	return h.print.Line("%s", h.cutText(indent("+", keytext.Printable(kv.Value))))
 }
 
-// bound leaves out the end of a long text.
-func (h *keyHistory) bound(text string) string {
+// cutText cuts off the end of a long text.
+func (h *keyHistory) cutText(text string) string {
 	lines := strings.Split(text, "\n")
 	if !h.bounded || len(lines) <= maxLines {
 		return text
@@ -351,7 +351,7 @@ func (h *keyHistory) bound(text string) string {
 		strings.Join(lines[:maxLines], "\n"), len(lines)-maxLines)
 }
 
-// difference describes how a value changed.
+// difference describes how a value has changed.
 func difference(old, new []byte) string {
 	switch {
 	case bytes.Equal(old, new):
@@ -375,7 +375,7 @@ func difference(old, new []byte) string {
 		return "- " + string(old) + "\n+ " + string(new)
 	}
 	d := string(diff.Diff("old", old, "new", new))
-	// There are no file names to print.
+	// Skip the lines with file names: there are no files.
 	if _, rest, ok := strings.Cut(d, "\n@@"); ok {
 		d = "@@" + rest
 	}

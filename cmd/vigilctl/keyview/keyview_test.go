@@ -47,7 +47,7 @@ func TestTree(t *testing.T) {
 	}
 	var b bytes.Buffer
 	p := &show.Printer{Out: &b, Format: show.Simple}
-	if err := tr.draw(root, "", p); err != nil {
+	if err := tr.drawBranches(root, "", p); err != nil {
 		t.Fatal(err)
 	}
 	want := "├── \"bad\\x1b\"  10 B\n├── pods/  3  30 B\n│   ├── a  10 B\n│   └── b/  2  20 B\n└── x  10 B\n"

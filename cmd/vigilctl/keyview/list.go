@@ -62,7 +62,7 @@ func List(env *cli.Env) *cobra.Command {
 						return err
 					}
 				}
-				return l.run(ctx, env, cl, prefix, p)
+				return l.printListing(ctx, env, cl, prefix, p)
 			})
 		},
 	}
@@ -73,7 +73,7 @@ func List(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// listing is the options of a listing.
+// listing has the options of a listing.
 type listing struct {
 	separator string
 	limit     int
@@ -88,7 +88,7 @@ type line struct {
 	keytext.Metadata
 }
 
-// listed is a listing as JSON.
+// listed is the JSON form of a listing.
 type listed struct {
 	Revision int64        `json:"revision"`
 	Prefix   keytext.JSON `json:"prefix"`
@@ -97,7 +97,7 @@ type listed struct {
 	More     bool         `json:"more,omitempty"`
 }
 
-func (l *listing) run(ctx context.Context, env *cli.Env, c *client.Client, prefix string,
+func (l *listing) printListing(ctx context.Context, env *cli.Env, c *client.Client, prefix string,
 	p *show.Printer) error {
 	all, err := c.Get(ctx, prefix, client.WithPrefix(), client.WithCountOnly(),
 		client.WithRevision(l.rev))
@@ -178,7 +178,7 @@ func (l *listing) entries(ctx context.Context, c *client.Client, prefix string,
 	}
 }
 
-// tableOf returns the heading and the rows of a table.
+// tableOf returns the heading and rows of a table.
 func tableOf(list []line) (heading []string, rows [][]string) {
 	for _, x := range list {
 		if x.Folder != "" {

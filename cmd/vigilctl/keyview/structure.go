@@ -15,10 +15,11 @@ import (
 	"vigil/cmd/vigilctl/screen"
 )
 
-// maxStructure limits the values that are compared by structure, in bytes.
+// maxStructure limits the size in bytes of values that are compared by structure.
 const maxStructure = 256 << 10
 
-// structures returns two values as maps and lists, if both are JSON or YAML of that kind.
+// structures parses two values into maps and lists. It succeeds only if both are JSON or YAML with
+// such a structure.
 func structures(old, new []byte) (a, b any, ok bool) {
 	if len(old) > maxStructure || len(new) > maxStructure {
 		return nil, nil, false
@@ -27,8 +28,8 @@ func structures(old, new []byte) (a, b any, ok bool) {
 	return a, b, a != nil && reflect.TypeOf(a) == reflect.TypeOf(b)
 }
 
-// structure returns a value as a map or a list, nil if it is neither, or if two that are equal
-// could be of different values.
+// structure parses a value into a map or a list. It returns nil if the value is neither, or if two
+// equal results could come from different values.
 func structure(value []byte) any {
 	var doc, second yaml.Node
 	in := yaml.NewDecoder(bytes.NewReader(value)) // JSON is YAML
@@ -46,7 +47,7 @@ func structure(value []byte) any {
 	return nil
 }
 
-// exact reports whether no number has more digits than a float distinguishes.
+// exact reports whether a float can hold each number with all its digits.
 func exact(n *yaml.Node) bool {
 	const digits = 15
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!float" && len(n.Value) > digits {
@@ -55,7 +56,7 @@ func exact(n *yaml.Node) bool {
 	return !slices.ContainsFunc(n.Content, func(c *yaml.Node) bool { return !exact(c) })
 }
 
-// compareStructures returns a line for each part that differs: + added, - removed, ~ changed.
+// compareStructures returns a line for each difference: + added, - removed, ~ changed.
 func compareStructures(path string, a, b any) (lines []string) {
 	if x, ok := a.(map[string]any); ok {
 		if y, ok := b.(map[string]any); ok {
@@ -103,13 +104,13 @@ func comparePart(path string, old any, had bool, new any, has bool) []string {
 	return compareStructures(path, old, new)
 }
 
-// inline returns a part on one line.
+// inline returns a part of a value on one line.
 func inline(v any) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if e.Encode(v) != nil {
-		return screen.Safe(fmt.Sprint(v)) // a map of YAML whose keys are no texts
+		return screen.Safe(fmt.Sprint(v)) //  a YAML map whose keys are not strings
 	}
 	return screen.Safe(strings.TrimSuffix(b.String(), "\n"))
 }

@@ -49,7 +49,7 @@ func Tree(env *cli.Env) *cobra.Command {
 			return env.RunLong(c,
 				func(ctx context.Context,
 					cl *client.Client) error {
-					return t.run(ctx, cl, prefix, p)
+					return t.printTree(ctx, cl, prefix, p)
 				})
 		},
 	}
@@ -60,21 +60,21 @@ func Tree(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// tree is the options of a tree.
+// tree has the options of a tree.
 type tree struct {
 	separator string
 	depth     int
 	sizes     bool
 }
 
-// branch is a part of a key with the branches below it.
+// branch is a part of a key, and the branches below it.
 type branch struct {
 	Name     keytext.JSON       `json:"name"`
 	Key      bool               `json:"key,omitempty"` // a key ends here
-	Keys     int64              `json:"keys"`          // below it, including itself
+	Keys     int64              `json:"keys"`          //  below it, itself included
 	Bytes    int64              `json:"bytes,omitempty"`
 	Branches []*branch          `json:"branches,omitempty"`
-	below    map[string]*branch // Branches by name
+	below    map[string]*branch //  branches by name
 }
 
 func (b *branch) child(name string) *branch {
@@ -90,7 +90,7 @@ func (b *branch) child(name string) *branch {
 	return c
 }
 
-func (t *tree) run(ctx context.Context, c *client.Client, prefix string, p *show.Printer) error {
+func (t *tree) printTree(ctx context.Context, c *client.Client, prefix string, p *show.Printer) error {
 	opts := []client.GetOption{client.WithPrefix()}
 	if !t.sizes {
 		opts = append(opts, client.WithKeysOnly())
@@ -108,7 +108,7 @@ func (t *tree) run(ctx context.Context, c *client.Client, prefix string, p *show
 	if err := p.Line("%s", t.line(root)); err != nil {
 		return err
 	}
-	return t.draw(root, "", p)
+	return t.drawBranches(root, "", p)
 }
 
 // addKey counts a key; rest is the key without the prefix.
@@ -137,7 +137,7 @@ func (t *tree) addKey(root *branch, rest string, size int64) {
 	at.Key = at.Key || rest == ""
 }
 
-// line returns the text of a branch.
+// line returns the line of text for a branch.
 func (t *tree) line(b *branch) string {
 	s := keytext.Quote(string(b.Name))
 	if b.Name == "" {
@@ -152,8 +152,8 @@ func (t *tree) line(b *branch) string {
 	return s
 }
 
-// draw prints the branches below a branch.
-func (t *tree) draw(b *branch, margin string, p *show.Printer) error {
+// drawBranches prints the branches below one branch.
+func (t *tree) drawBranches(b *branch, margin string, p *show.Printer) error {
 	sort.Slice(b.Branches, func(i, j int) bool { return b.Branches[i].Name < b.Branches[j].Name })
 	for i, c := range b.Branches {
 		mark, below := "├── ", "│   "
@@ -163,7 +163,7 @@ func (t *tree) draw(b *branch, margin string, p *show.Printer) error {
 		if err := p.Line("%s%s%s", margin, mark, t.line(c)); err != nil {
 			return err
 		}
-		if err := t.draw(c, margin+below, p); err != nil {
+		if err := t.drawBranches(c, margin+below, p); err != nil {
 			return err
 		}
 	}

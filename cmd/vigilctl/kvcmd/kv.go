@@ -22,7 +22,7 @@ import (
 	"vigil/cmd/vigilctl/show"
 )
 
-// getFlags are the flags of get, also inside a transaction.
+// getFlags are the flags of get. They also apply inside a transaction.
 type getFlags struct {
 	consistency, order, sortBy     string
 	limit, rev                     int64
@@ -63,7 +63,7 @@ var (
 		"VERSION": etcdserverpb.RangeRequest_VERSION}
 )
 
-// request returns the request that flags and arguments describe.
+// request builds the request from flags and arguments.
 func (f *getFlags) request(args []string) (*etcdserverpb.RangeRequest, error) {
 	if len(args) == 0 {
 		return nil, exit.Usage("get command needs one argument as key and an optional argument as range_end")
@@ -110,8 +110,8 @@ func (f *getFlags) request(args []string) (*etcdserverpb.RangeRequest, error) {
 	return r, nil
 }
 
-// keyRange returns the range that arguments and flags describe: all keys if the prefix or the first
-// key is empty.
+// keyRange builds the range from arguments and flags. It is all keys if the prefix or the first key
+// is empty.
 func keyRange(args []string, prefix, fromKey bool) (key, end []byte, err error) {
 	if prefix && fromKey {
 		return nil, nil, exit.Usage("`--prefix` and `--from-key` cannot be set at the same time, choose one")
@@ -186,14 +186,15 @@ func Get(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// noteNegative tells a person that a negative number has no effect, as with etcdctl.
+// noteNegative notes for a person that a negative number has no effect, as in etcdctl.
 func noteNegative(env *cli.Env, flag string, n int64, instead string) {
 	if n < 0 {
 		env.Note("%s %d is below 0: %s", flag, n, instead)
 	}
 }
 
-// noteEmptyRange tells a person that no key can be in a range, and reports whether it is so.
+// noteEmptyRange notes for a person that a range cannot contain a key, and reports whether that is
+// so.
 func noteEmptyRange(env *cli.Env, key, end []byte) bool {
 	if len(end) == 0 || string(end) == "\x00" || bytes.Compare(end, key) > 0 {
 		return false
@@ -203,7 +204,7 @@ func noteEmptyRange(env *cli.Env, key, end []byte) bool {
 	return true
 }
 
-// noteNothing tells a person why a range may have no keys at a revision.
+// noteNothing notes for a person why a range may have no keys at a revision.
 func noteNothing(env *cli.Env, s cli.Session, key, end []byte, rev int64) {
 	text := string(key)
 	switch prefixEnd := client.PrefixEnd(text); {
@@ -253,7 +254,7 @@ func rangeStream(s cli.Session, r *etcdserverpb.RangeRequest) (*etcdserverpb.Ran
 	}
 }
 
-// putFlags are the flags of put, also inside a transaction.
+// putFlags are the flags of put. They also apply inside a transaction.
 type putFlags struct {
 	lease                            string
 	prevKV, ignoreValue, ignoreLease bool
@@ -268,11 +269,11 @@ func (f *putFlags) addFlags(flags *pflag.FlagSet) {
 
 const putArgs = "put command needs 1 argument and input from stdin or 2 arguments"
 
-// request returns the request that flags and arguments describe. in has the value if the arguments
-// do not.
+// request builds the request from flags and arguments. It reads the value from in if the arguments
+// do not have it.
 func (f *putFlags) request(args []string, in io.Reader) (*etcdserverpb.PutRequest, error) {
 	switch {
-	case len(args) == 0: // further ones than the value are ignored, as by etcdctl
+	case len(args) == 0: //  like etcdctl, ignore arguments after the value
 		return nil, exit.Usage(putArgs)
 	case f.ignoreValue && len(args) > 1:
 		return nil, exit.Usage("put command needs only 1 argument when 'ignore-value' is set")
@@ -334,7 +335,7 @@ A value that begins with a dash needs "--" before it: vigilctl put key -- -value
 	return c
 }
 
-// delFlags are the flags of del, also inside a transaction.
+// delFlags are the flags of del. They also apply inside a transaction.
 type delFlags struct{ prefix, fromKey, prevKV, isRange bool }
 
 func (f *delFlags) addFlags(flags *pflag.FlagSet) {
@@ -345,7 +346,7 @@ func (f *delFlags) addFlags(flags *pflag.FlagSet) {
 		"confirm that a range is meant, and delete it without a delay")
 }
 
-// request returns the request that flags and arguments describe.
+// request builds the request from flags and arguments.
 func (f *delFlags) request(args []string) (*etcdserverpb.DeleteRangeRequest, error) {
 	if len(args) == 0 || len(args) > 2 {
 		return nil, exit.Usage("del command needs one argument as key and an optional argument as range_end")
@@ -357,7 +358,7 @@ func (f *delFlags) request(args []string) (*etcdserverpb.DeleteRangeRequest, err
 	return &etcdserverpb.DeleteRangeRequest{Key: key, RangeEnd: end, PrevKv: f.prevKV}, nil
 }
 
-// rangePause is how long del waits before it deletes a range without --range.
+// rangePause is how long del waits before it deletes a range that was given without --range.
 const rangePause = 2 * time.Second
 
 const delHelp = `Delete a key or a range of keys.
@@ -406,8 +407,8 @@ func Del(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// deletionQuestion returns the question before all keys are deleted, "" before any other deletion.
-// It has their number if the user may read them.
+// deletionQuestion returns the question to ask before deleting all keys, "" before any other
+// deletion. It tells how many there are if the user may read them.
 func deletionQuestion(s cli.Session, r *etcdserverpb.DeleteRangeRequest) (string, error) {
 	if len(r.RangeEnd) == 0 {
 		return "", nil
@@ -434,7 +435,8 @@ func deletionQuestion(s cli.Session, r *etcdserverpb.DeleteRangeRequest) (string
 	return fmt.Sprintf("This deletes all %d keys of the cluster. Delete them?", all), nil
 }
 
-// countKeys returns the number of keys in a range. denied reports that the user may not read them.
+// countKeys returns the number of keys in a range. denied reports that the user may not read the
+// keys.
 func countKeys(s cli.Session, key, end []byte) (n int64, denied bool, err error) {
 	r, err := etcdserverpb.NewKVClient(s.Conn).Range(s.Ctx,
 		&etcdserverpb.RangeRequest{Key: key, RangeEnd: end, CountOnly: true})
@@ -449,14 +451,14 @@ longer be read, and watches cannot start there.
 
 On a terminal the command asks before it discards all of them: when REVISION is the newest.`
 
-// compactionQuestion returns the question before a compaction at the newest revision, "" before any
-// other.
+// compactionQuestion returns the question to ask before compacting at the newest revision, ""
+// before any other compaction.
 func compactionQuestion(s cli.Session, rev int64) (string, error) {
 	now, err := etcdserverpb.NewKVClient(s.Conn).Range(s.Ctx,
 		&etcdserverpb.RangeRequest{Key: []byte{0}, CountOnly: true})
 	switch {
 	case err != nil && status.Convert(err).Message() == client.ErrPermissionDenied.Error():
-		return "", nil // whoever may not read a key is hardly root, who alone may compact
+		return "", nil //  a user who may not read a key is hardly root, and only root may compact
 	case err != nil:
 		return "", err
 	case rev != now.GetHeader().GetRevision():

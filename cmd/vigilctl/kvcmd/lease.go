@@ -59,16 +59,16 @@ func leaseGrant(env *cli.Env) *cobra.Command {
 
 const leaseRevokeHelp = `Revoke a lease and delete its keys. On a terminal the command asks first if these are more than 100.`
 
-// manyKeys is how many keys of a lease somebody may not expect.
+// manyKeys is the number of keys from which on the revocation of a lease may surprise.
 const manyKeys = 100
 
-// revocationQuestion returns the question before a lease with many keys is revoked, "" for any
-// other.
+// revocationQuestion returns the question to ask before revoking a lease with many keys, "" for any
+// other lease.
 func revocationQuestion(s cli.Session, id int64) (string, error) {
 	r, err := etcdserverpb.NewLeaseClient(s.Conn).LeaseTimeToLive(s.Ctx,
 		&etcdserverpb.LeaseTimeToLiveRequest{ID: id, Keys: true})
 	if err != nil || len(r.GetKeys()) <= manyKeys {
-		return "", nil // what is wrong is reported by the revocation
+		return "", nil //  the revocation reports the reason
 	}
 	return fmt.Sprintf("This deletes the %d keys of lease %016x. Delete them?",
 		len(r.GetKeys()), id), nil
@@ -102,8 +102,8 @@ func leaseRevoke(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// inHex returns how to write an ID that is written like a number of a program, or in decimal as -w
-// json prints it; "" for any other.
+// inHex suggests the hexadecimal form of an ID that is written as a program writes numbers, or in
+// decimal as -w json prints it. It returns "" for any other ID.
 func inHex(id string) string {
 	digits, prefixed := strings.CutPrefix(strings.ToLower(id), "0x")
 	if _, err := command.Hex(digits); prefixed && err == nil {
@@ -195,8 +195,7 @@ func leaseArg(want string, args []string) (int64, error) {
 	return id, nil
 }
 
-// asBadConnection returns an error with the exit code that etcdctl uses for any error of some
-// calls.
+// asBadConnection gives an error the exit code that etcdctl uses for all errors of some calls.
 func asBadConnection(err error) error {
 	if err == nil {
 		return nil
@@ -217,12 +216,12 @@ func renew(s cli.Session, id int64) (*etcdserverpb.LeaseKeepAliveResponse, error
 	return nil, err
 }
 
-// renewPause is the time to wait after a failed renewal.
+// renewPause is how long to wait after a failed renewal.
 const renewPause = 500 * time.Millisecond
 
 // renewUntilEnd renews a lease until it ends.
 func renewUntilEnd(env *cli.Env, s cli.Session, id int64) error {
-	// The first answer gives the TTL; until then the limit is that of finding a member.
+	// The first answer tells the TTL. Until then the limit is the time to find a member.
 	until, renewed := time.Now().Add(env.Timeout()), false
 	for {
 		one := s
@@ -238,7 +237,7 @@ func renewUntilEnd(env *cli.Env, s cli.Session, id int64) error {
 		case err != nil && cli.Permanent(err):
 			return asBadConnection(err)
 		case err != nil && time.Now().After(until) && !renewed:
-			return asBadConnection(err) // nothing is known of the lease
+			return asBadConnection(err) //  the lease is unknown
 		case err != nil && time.Now().After(until):
 			return leaseEnded(env, id)
 		case err != nil:

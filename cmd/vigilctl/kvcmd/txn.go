@@ -135,7 +135,7 @@ func parseCompare(line string) (*etcdserverpb.Compare, error) {
 	if n, err := fmt.Fscanf(rest, "%q) %s %q", &key, &op, &value); !ok || n != 3 || err != nil {
 		return nil, fmt.Errorf(`malformed comparison: %s; want TARGET("KEY") OPERATOR "VALUE", as in mod("name") = "7"`, line)
 	}
-	// Text after the comparison could be a condition that would not be checked.
+	// Text after the comparison could be another condition, which would be ignored.
 	if extra := strings.TrimSpace(text[len(text)-rest.Len():]); extra != "" {
 		return nil, fmt.Errorf("malformed comparison: %s (unexpected %q after the value: one comparison a line)", line, extra)
 	}
@@ -173,7 +173,7 @@ func parseCompare(line string) (*etcdserverpb.Compare, error) {
 	return c, nil
 }
 
-// parseRequest parses a request: get, put or del with their flags.
+// parseRequest parses a request: get, put or del with its flags.
 func parseRequest(line string) (*etcdserverpb.RequestOp, error) {
 	words, err := splitWords(line)
 	if err != nil {
@@ -199,7 +199,7 @@ func parseRequest(line string) (*etcdserverpb.RequestOp, error) {
 			return err
 		}},
 		"put": {put.addFlags, func(args []string) error {
-			// Standard input has the transaction, not a value.
+			// Standard input contains the transaction, not a value.
 			r, err := put.request(args, strings.NewReader(""))
 			op.Request = &etcdserverpb.RequestOp_RequestPut{RequestPut: r}
 			return err

@@ -36,7 +36,7 @@ const watchExample = `  vigilctl watch --prefix services/
   vigilctl watch --prefix services/ --since 5m
   vigilctl watch config -- sh -c 'echo "changed at $ETCD_WATCH_REVISION"'`
 
-// watchFlags are the flags of watch, also of an interactive one.
+// watchFlags are the flags of watch. They also apply to interactive watches.
 type watchFlags struct {
 	rev                      int64
 	prefix, prevKV, progress bool
@@ -53,14 +53,14 @@ func (f *watchFlags) addFlags(flags *pflag.FlagSet) {
 		"print progress notifications while there are no events")
 }
 
-// The texts are those of etcdctl.
+// These texts are etcdctl's.
 var (
 	errWatchArgs     = exit.Usage("bad number of arguments")
 	errWatchConflict = exit.Usage("bad number of arguments (found conflicting environment key)")
 	errWatchCommand  = exit.Usage("bad number of arguments (found separator --, but no commands)")
 )
 
-// watchRequest is one watch and the command that is run for its events.
+// watchRequest is one watch, and the command to run for its events.
 type watchRequest struct {
 	create  *etcdserverpb.WatchCreateRequest
 	command []string
@@ -87,7 +87,7 @@ func (f *watchFlags) request(args []string, dash int) (watchRequest, error) {
 		args = []string{key}
 	}
 	if len(args) > 2 {
-		args = args[:1] // etcdctl ignores all others then
+		args = args[:1] //  etcdctl ignores the other arguments then
 	}
 	switch {
 	case len(args) == 0:
@@ -102,7 +102,7 @@ func (f *watchFlags) request(args []string, dash int) (watchRequest, error) {
 	return r, err
 }
 
-// watchEnvironment returns the key and the end of the range from the environment.
+// watchEnvironment reads the key and the end of the range from the environment.
 func watchEnvironment() (key, end string) {
 	return cli.Getenv("WATCH_KEY"), cli.Getenv("WATCH_RANGE_END")
 }
@@ -146,8 +146,8 @@ func Watch(env *cli.Env) *cobra.Command {
 			}
 			noteEmptyRange(env, r.create.Key, r.create.RangeEnd)
 			w := newWatchStream(env)
-			w.add(r)
-			return w.run(c.Context())
+			w.addWatch(r)
+			return w.runWatches(c.Context())
 		},
 	}
 	f.addFlags(c.Flags())
@@ -155,14 +155,14 @@ func Watch(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// watchInteractive runs the requests that it reads from lines of standard input.
+// watchInteractive reads lines from standard input and runs their requests.
 func watchInteractive(ctx context.Context, env *cli.Env) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w := newWatchStream(env)
 	w.interactive = true
 	ended := make(chan error, 1)
-	go func() { ended <- w.run(ctx) }()
+	go func() { ended <- w.runWatches(ctx) }()
 	lines := make(chan string)
 	read := make(chan error, 1)
 	go func() {
@@ -195,7 +195,7 @@ func watchInteractive(ctx context.Context, env *cli.Env) error {
 	}
 }
 
-// runLine runs the request of a line. It prints an invalid request, and returns an error only where
+// runLine runs the request in a line. It prints an invalid request. It returns an error only where
 // etcdctl ends.
 func runLine(env *cli.Env, w *watchStream, line string) error {
 	words, err := splitWords(line)
@@ -235,7 +235,7 @@ func runLine(env *cli.Env, w *watchStream, line string) error {
 		fmt.Fprintf(env.Stderr, "Invalid command %s (%v)\n", line, err)
 		return nil
 	}
-	w.add(r)
+	w.addWatch(r)
 	return nil
 }
 

@@ -21,13 +21,13 @@ import (
 	"vigil/cmd/vigilctl/exit"
 )
 
-// watchStream runs watches on one stream and prints their answers with the headers, which the
-// watchers of the client library do not expose. After the stream breaks, each watch resumes after
-// the last printed revision.
+// watchStream runs watches on one stream and prints the answers with their headers, which the
+// client library's watchers do not expose. After a broken stream, each watch resumes after the last
+// printed revision.
 type watchStream struct {
 	env         *cli.Env
 	interactive bool
-	// wake has an element when there is something to send.
+	// wake has an element when there is a request to send.
 	wake chan struct{}
 	// cluster is the ID of the cluster, 0 before the first answer; seen is the newest revision in a
 	// header. Owned by the goroutine of run.
@@ -48,8 +48,9 @@ type watchState struct {
 	sent    bool // the current stream has the request
 	created bool // some stream has created the watch
 	over    bool
-	// store is the revision of the store when the watch was created. Progress of the stream is that
-	// of the watch only above it: an answer to an older request may follow the creation.
+	// store is the revision of the store when the watch was created. A progress notification of the
+	// stream applies to the watch only above that revision: the answer to an older request may
+	// arrive after the creation.
 	store int64
 }
 
@@ -57,8 +58,8 @@ func newWatchStream(env *cli.Env) *watchStream {
 	return &watchStream{env: env, wake: make(chan struct{}, 1)}
 }
 
-// add adds a watch; any goroutine may.
-func (w *watchStream) add(r watchRequest) {
+// addWatch adds a watch. Any goroutine may call it.
+func (w *watchStream) addWatch(r watchRequest) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	one := &watchState{watchRequest: r, id: int64(len(w.mu.watches)) + 1}
@@ -82,18 +83,18 @@ func (w *watchStream) signal() {
 	}
 }
 
-// errWatchOver reports that the server canceled the watch.
+// errWatchOver reports that the server has canceled the watch.
 var errWatchOver = exit.With(exit.Interrupted, errors.New("watch is canceled by the server"))
 
-// retryPause is the time before another member is tried. It doubles with each stream that breaks
+// retryPause is the pause before trying another member. It doubles with each stream that breaks
 // soon, up to maxPause.
 const (
 	retryPause = 200 * time.Millisecond
 	maxPause   = 3 * time.Second
 )
 
-// run watches until an interrupt or a permanent error.
-func (w *watchStream) run(ctx context.Context) error {
+// runWatches watches until an interrupt or a permanent error.
+func (w *watchStream) runWatches(ctx context.Context) error {
 	reached := false
 	for pause := retryPause; ; pause = min(2*pause, maxPause) {
 		began := time.Now()
@@ -121,8 +122,8 @@ func (w *watchStream) run(ctx context.Context) error {
 
 var errPrint = errors.New("cannot print")
 
-// unusable reports whether a stream has ended with an answer that this program cannot read: it is
-// malformed, or too large. The next stream would have it again.
+// unusable reports whether a stream ended with a malformed or too large answer. The next stream
+// would have the same answer.
 func unusable(err error) bool {
 	switch st := status.Convert(err); st.Code() {
 	case codes.Internal:
@@ -133,8 +134,8 @@ func unusable(err error) bool {
 	return false
 }
 
-// runStream watches on one stream. A new client authenticates anew for each stream. reached becomes
-// true with the first answer.
+// runStream watches on one stream. Each stream uses a new client, which authenticates again.
+// reached becomes true with the first answer.
 func (w *watchStream) runStream(ctx context.Context, reached *bool) error {
 	cl, err := w.env.Connect(ctx)
 	if err != nil {
@@ -185,7 +186,7 @@ func (w *watchStream) runStream(ctx context.Context, reached *bool) error {
 			*reached = true
 			err := w.checkStore(ctx, cl, r)
 			if err == nil {
-				err = w.handle(ctx, r)
+				err = w.handleResponse(ctx, r)
 			}
 			if err != nil {
 				return err
@@ -196,8 +197,8 @@ func (w *watchStream) runStream(ctx context.Context, reached *bool) error {
 	}
 }
 
-// checkStore returns an error if another cluster answers than before, or if the cluster has lost
-// revisions: events would be missing without a sign. A member that only lags is not rolled back.
+// checkStore returns an error if another cluster answers, or if the cluster has lost revisions:
+// events would silently be missing. A member that only lags has not lost any.
 func (w *watchStream) checkStore(ctx context.Context, cl *client.Client,
 	r *etcdserverpb.WatchResponse) error {
 	h := r.GetHeader()
@@ -212,8 +213,8 @@ func (w *watchStream) checkStore(ctx context.Context, cl *client.Client,
 	if r.GetCreated() && h.GetRevision() < w.seen {
 		ctx, cancel := context.WithTimeout(ctx, w.env.CommandTimeout)
 		defer cancel()
-		// A linearizable read, which waits for a member that lags. The user may read a key that it
-		// watches.
+		// This read is linearizable: it waits for a member that lags. The user may read a watched
+		// key.
 		now, err := cl.Get(ctx, w.watchedKey(), client.WithKeysOnly())
 		switch {
 		case err != nil:
@@ -244,7 +245,7 @@ func (w *watchStream) watchedKey() string {
 	return "\x00"
 }
 
-// takeRequests returns the requests to send.
+// takeRequests returns the requests to send, and forgets them.
 func (w *watchStream) takeRequests() (list []*etcdserverpb.WatchRequest) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -263,15 +264,15 @@ func (w *watchStream) takeRequests() (list []*etcdserverpb.WatchRequest) {
 // broadcastID is the watch ID of a progress notification for all watches of a stream.
 const broadcastID = -1
 
-// handle prints an answer.
-func (w *watchStream) handle(ctx context.Context, r *etcdserverpb.WatchResponse) error {
+// handleResponse prints an answer.
+func (w *watchStream) handleResponse(ctx context.Context, r *etcdserverpb.WatchResponse) error {
 	w.mu.Lock()
 	list := slices.Clone(w.mu.watches)
 	w.mu.Unlock()
 	if r.GetWatchId() == broadcastID && !r.GetCreated() && !r.GetCanceled() {
 		for _, one := range list {
 			if one.created && !one.over {
-				if err := w.print(ctx, one, r); err != nil {
+				if err := w.printResponse(ctx, one, r); err != nil {
 					return err
 				}
 				if rev := r.GetHeader().GetRevision(); rev > one.store {
@@ -283,7 +284,7 @@ func (w *watchStream) handle(ctx context.Context, r *etcdserverpb.WatchResponse)
 	}
 	i := r.GetWatchId() - 1
 	if r.GetWatchId() == broadcastID {
-		// A rejected watch has no ID: it is the first one that was sent and not answered.
+		// A rejected watch has no ID. It is the first watch that was sent and not answered.
 		i = int64(slices.IndexFunc(list,
 			func(one *watchState) bool { return one.sent && !one.created && !one.over }))
 	}
@@ -292,7 +293,7 @@ func (w *watchStream) handle(ctx context.Context, r *etcdserverpb.WatchResponse)
 	}
 	one := list[i]
 	if r.GetCanceled() {
-		return w.cancel(ctx, one, r)
+		return w.printCanceled(ctx, one, r)
 	}
 	if r.GetCreated() {
 		one.created, one.store = true, r.GetHeader().GetRevision()
@@ -301,7 +302,7 @@ func (w *watchStream) handle(ctx context.Context, r *etcdserverpb.WatchResponse)
 		}
 		return nil
 	}
-	if err := w.print(ctx, one, r); err != nil {
+	if err := w.printResponse(ctx, one, r); err != nil {
 		return err
 	}
 	next := r.GetHeader().GetRevision() + 1
@@ -312,13 +313,13 @@ func (w *watchStream) handle(ctx context.Context, r *etcdserverpb.WatchResponse)
 	return nil
 }
 
-// resumeAt moves the revision to resume at forward.
+// resumeAt advances the revision at which a watch resumes.
 func (one *watchState) resumeAt(rev int64) {
 	one.create.StartRevision = max(one.create.StartRevision, rev)
 }
 
-// print prints events or progress of a watch.
-func (w *watchStream) print(ctx context.Context, one *watchState,
+// printResponse prints the events or progress of a watch.
+func (w *watchStream) printResponse(ctx context.Context, one *watchState,
 	r *etcdserverpb.WatchResponse) error {
 	if err := printWatch(ctx, w.env, r, one.command); err != nil {
 		var e *exit.Error
@@ -330,8 +331,8 @@ func (w *watchStream) print(ctx context.Context, one *watchState,
 	return nil
 }
 
-// cancel prints that the server has canceled a watch.
-func (w *watchStream) cancel(ctx context.Context, one *watchState,
+// printCanceled prints that the server has canceled a watch.
+func (w *watchStream) printCanceled(ctx context.Context, one *watchState,
 	r *etcdserverpb.WatchResponse) error {
 	why := r.GetCancelReason()
 	switch {
@@ -354,8 +355,8 @@ func (w *watchStream) cancel(ctx context.Context, one *watchState,
 	return errWatchOver
 }
 
-// streamError returns the error of a broken stream: errWatchOver if there was no leader, unless
-// interactive.
+// streamError returns the error of a broken stream. Without a leader it is errWatchOver, unless the
+// watch is interactive.
 func (w *watchStream) streamError(err error) error {
 	if st := status.Convert(err); st.Code() == codes.Unavailable &&
 		st.Message() == rpctypes.ErrNoLeader.Error() && !w.interactive {

@@ -14,7 +14,7 @@ import (
 func TestProgressBeforeWatch(t *testing.T) {
 	w := newWatchStream(&cli.Env{Stdout: cli.NewOutput(io.Discard), Stderr: io.Discard,
 		Format: "simple"})
-	w.add(watchRequest{create: &etcdserverpb.WatchCreateRequest{Key: []byte("k"),
+	w.addWatch(watchRequest{create: &etcdserverpb.WatchCreateRequest{Key: []byte("k"),
 		StartRevision: 3}})
 	w.takeRequests()
 	at := func(rev int64) *etcdserverpb.ResponseHeader { return &etcdserverpb.ResponseHeader{Revision: rev} }
@@ -28,7 +28,7 @@ func TestProgressBeforeWatch(t *testing.T) {
 		{&etcdserverpb.WatchResponse{Header: at(11), WatchId: broadcastID}, 12},
 		{&etcdserverpb.WatchResponse{Header: at(13), WatchId: 1}, 14},
 	} {
-		if err := w.handle(t.Context(), step.answer); err != nil {
+		if err := w.handleResponse(t.Context(), step.answer); err != nil {
 			t.Fatal(err)
 		}
 		if got := w.mu.watches[0].create.StartRevision; got != step.resume {

@@ -53,9 +53,9 @@ func checkPerf(ctx context.Context, env *cli.Env, f loadFlags, work workload) er
 	defer l.close()
 	bar := progress.NewItems(env.Stderr, "checking", "s", int64(work.duration/time.Second))
 	began := time.Now()
-	o := l.run(ctx, func() { bar.Set(int64(time.Since(began) / time.Second)) })
+	o := l.writeLoad(ctx, func() { bar.Set(int64(time.Since(began) / time.Second)) })
 	bar.End()
-	uncleaned := l.clean(ctx, env.Stdout)
+	uncleaned := l.deleteKeys(ctx, env.Stdout)
 	if uncleaned != nil {
 		fmt.Fprintf(env.Stdout, "FAIL: Cleanup failed during key deletion: ERROR(%v)\n", uncleaned)
 	}
@@ -74,7 +74,7 @@ func checkPerf(ctx context.Context, env *cli.Env, f loadFlags, work workload) er
 	return nil
 }
 
-// verdict prints the results of a load at a rate, and reports whether they are good enough.
+// verdict prints the results of a load at a rate, and reports whether they pass.
 func (o *outcome) verdict(out io.Writer, rate int) bool {
 	o.printFailures(out)
 	ok := len(o.failures) == 0
@@ -139,10 +139,10 @@ func checkScale(ctx context.Context, env *cli.Env, f loadFlags, work workload) e
 		work.keys, work.keyBytes+work.valueBytes, work.clients)
 	bar := progress.NewItems(env.Stderr, "writing", "keys", int64(work.keys))
 	var done int64
-	o := l.run(ctx, func() { done++; bar.Set(done) })
+	o := l.writeLoad(ctx, func() { done++; bar.Set(done) })
 	bar.End()
 	after, err := residentMemory(context.WithoutCancel(ctx), &env.Config)
-	if cerr := l.clean(ctx, env.Stdout); cerr != nil {
+	if cerr := l.deleteKeys(ctx, env.Stdout); cerr != nil {
 		return cerr
 	}
 	switch {
@@ -164,8 +164,8 @@ func checkScale(ctx context.Context, env *cli.Env, f loadFlags, work workload) e
 // metricsTimeout limits reading a member's metrics.
 const metricsTimeout = 10 * time.Second
 
-// residentMemory returns the bytes of memory of the member at the first endpoint, as its metrics
-// report them.
+// residentMemory returns the resident memory in bytes of the member at the first endpoint, from its
+// metrics.
 func residentMemory(ctx context.Context, cfg *client.Config) (float64, error) {
 	secure, err := cfg.SecureHTTP()
 	if err != nil {

@@ -21,11 +21,11 @@ import (
 	"vigil/cmd/vigilctl/exit"
 )
 
-// workload is a load of check perf or check datascale. Sizes and numbers are those of etcdctl, for
-// comparable results.
+// workload is a load of check perf or check datascale. The sizes and numbers equal etcdctl's, so
+// that results are comparable.
 type workload struct {
-	// rate is the number of writes per second, for duration; 0 means keys writes as fast as
-	// possible.
+	// rate is the number of writes per second, which last for duration. 0 means keys writes, as
+	// fast as possible.
 	rate     int
 	duration time.Duration
 	keys     int
@@ -68,7 +68,7 @@ func (f *loadFlags) addFlags(c *cobra.Command, prefix string) {
 	command.CompleteFlag(c, "load", []string{"s", "m", "l", "xl"})
 }
 
-// workload returns the load of a name.
+// workload returns the load with a name.
 func (f *loadFlags) workload(loads map[string]workload) (workload, error) {
 	long := map[string]string{"small": "s", "medium": "m", "large": "l", "xLarge": "xl"}
 	name := f.load
@@ -83,17 +83,17 @@ func (f *loadFlags) workload(loads map[string]workload) (workload, error) {
 	return w, nil
 }
 
-// loader writes a load.
+// loader writes a load to a cluster.
 type loader struct {
 	env  *cli.Env
 	f    loadFlags
 	work workload
-	// clients has a connection for each client of the load.
+	// clients has one connection for each client of the load.
 	clients []*client.Client
 }
 
-// newLoader connects the clients of a load. It returns an error if there are keys that clean would
-// delete.
+// newLoader connects the clients of a load. It returns an error if there are keys that deleteKeys
+// would delete.
 func newLoader(ctx context.Context, env *cli.Env, f loadFlags, work workload) (*loader, error) {
 	l := &loader{env: env, f: f, work: work}
 	for range work.clients {
@@ -128,7 +128,7 @@ func (l *loader) close() {
 // outcome is the result of a load.
 type outcome struct {
 	took     time.Duration
-	writes   []time.Duration // of the writes that succeeded
+	writes   []time.Duration //  the times of successful writes
 	failures map[string]int
 }
 
@@ -159,14 +159,14 @@ func (o *outcome) deviation() float64 {
 	return math.Sqrt(squares / float64(len(o.writes)))
 }
 
-// run writes the load and calls progress after each write.
-func (l *loader) run(ctx context.Context, progress func()) *outcome {
+// writeLoad writes the load and calls progress after each write.
+func (l *loader) writeLoad(ctx context.Context, progress func()) *outcome {
 	o := &outcome{failures: map[string]int{}}
 	due := make(chan struct{}, l.work.clients)
 	began := time.Now()
 	go func() {
 		defer close(due)
-		l.pace(ctx, began, due)
+		l.paceWrites(ctx, began, due)
 	}()
 	value := make([]byte, l.work.valueBytes)
 	var mu sync.Mutex
@@ -177,8 +177,8 @@ func (l *loader) run(ctx context.Context, progress func()) *outcome {
 			for range due {
 				binary.PutVarint(key, rand.Int64())
 				sent := time.Now()
-				// A write in progress at the end of the load completes.
-				err := l.put(context.WithoutCancel(ctx), c, l.f.prefix+string(key), value)
+				// Let a write that is in progress at the end of the load complete.
+				err := l.putKey(context.WithoutCancel(ctx), c, l.f.prefix+string(key), value)
 				took := time.Since(sent)
 				mu.Lock()
 				if err != nil {
@@ -196,19 +196,19 @@ func (l *loader) run(ctx context.Context, progress func()) *outcome {
 	return o
 }
 
-// put writes a key.
-func (l *loader) put(ctx context.Context, c *client.Client, key string, value []byte) error {
+// putKey writes a key.
+func (l *loader) putKey(ctx context.Context, c *client.Client, key string, value []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, l.env.Timeout())
 	defer cancel()
 	_, err := c.Put(ctx, key, value)
 	return err
 }
 
-// burst is how much time a delayed load may catch up at once.
+// burst limits how far a delayed load may catch up at once.
 const burst = 10 * time.Millisecond
 
-// pace sends to due whenever a write is due.
-func (l *loader) pace(ctx context.Context, began time.Time, due chan<- struct{}) {
+// paceWrites sends to due whenever a write is due.
+func (l *loader) paceWrites(ctx context.Context, began time.Time, due chan<- struct{}) {
 	next := began
 	for n := 0; l.work.rate > 0 || n < l.work.keys; n++ {
 		if l.work.rate > 0 {
@@ -233,11 +233,11 @@ func (l *loader) pace(ctx context.Context, began time.Time, due chan<- struct{})
 	}
 }
 
-// cleanTimeout limits each step of cleaning up.
+// cleanTimeout limits each step of the cleanup.
 const cleanTimeout = 30 * time.Second
 
-// clean deletes the keys, compacts and defragments, also after an interrupt.
-func (l *loader) clean(ctx context.Context, out io.Writer) error {
+// deleteKeys deletes the keys, compacts and defragments. It does so after an interrupt too.
+func (l *loader) deleteKeys(ctx context.Context, out io.Writer) error {
 	ctx = context.WithoutCancel(ctx)
 	step := func(run func(ctx context.Context) error) error {
 		ctx, cancel := context.WithTimeout(ctx, cleanTimeout)

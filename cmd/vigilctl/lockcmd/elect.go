@@ -59,7 +59,7 @@ func observe(env *cli.Env, s cli.Session, name string) error {
 	return nil
 }
 
-// electionTTL is the time to live of a candidate's session, like etcdctl.
+// electionTTL is the time to live of a candidate's session. It is the same as in etcdctl.
 const electionTTL = 60 * time.Second
 
 func campaign(env *cli.Env, s cli.Session, name, proposal string) error {

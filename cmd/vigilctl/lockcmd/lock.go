@@ -80,11 +80,11 @@ func hold(env *cli.Env, s cli.Session, name string, command []string, ttl time.D
 }
 
 // runLocked runs a command; the error has its exit code. It passes SIGTERM, SIGHUP and SIGINT on to
-// the command: the lock is held until the command ends. If the lock is lost before, the command
-// receives SIGTERM.
+// the command, and holds the lock until the command ends. If the lock is lost earlier, it sends
+// SIGTERM to the command.
 func runLocked(ctx context.Context, env *cli.Env, held *concurrency.Held, command []string) error {
 	cmd := exec.Command(command[0], command[1:]...)
-	// The last value of a variable counts: this lock's, not that of a lock around it.
+	// The last value of a variable counts: this lock's, not an outer lock's.
 	cmd.Env = append(os.Environ(), "ETCD_LOCK_KEY="+held.Key(),
 		fmt.Sprintf("ETCD_LOCK_REV=%d", held.Fence()))
 	cmd.Stdout, cmd.Stderr = env.Stdout.Unwrap(), env.RawStderr()
@@ -92,7 +92,7 @@ func runLocked(ctx context.Context, env *cli.Env, held *concurrency.Held, comman
 	signal.Notify(signals, cli.Signals(syscall.SIGTERM, syscall.SIGHUP, os.Interrupt)...)
 	defer signal.Stop(signals)
 	if ctx.Err() != nil {
-		return ctx.Err() // interrupted before the signals were sent to this function
+		return ctx.Err() //  interrupted before this function caught signals
 	}
 	if err := held.Err(); err != nil {
 		return err
@@ -111,13 +111,13 @@ func runLocked(ctx context.Context, env *cli.Env, held *concurrency.Held, comman
 		case s := <-signals:
 			// The terminal sends Ctrl-C to the whole foreground process group.
 			if s != os.Interrupt || !term.IsTerminal(int(os.Stdin.Fd())) {
-				_ = cmd.Process.Signal(s) // it may have ended
+				_ = cmd.Process.Signal(s) //  the command may have ended
 			}
 		case <-lost:
 			lost = nil
 			fmt.Fprintf(env.Stderr,
 				"the lock is lost while the command runs, which receives SIGTERM: %v\n", held.Err())
-			_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+			_ = cmd.Process.Signal(syscall.SIGTERM) //  the command may have ended
 		}
 	}
 	var status *exec.ExitError
@@ -126,12 +126,12 @@ func runLocked(ctx context.Context, env *cli.Env, held *concurrency.Held, comman
 	}
 	code := status.ExitCode()
 	if w, ok := status.Sys().(syscall.WaitStatus); ok && w.Signaled() {
-		code = 128 + int(w.Signal()) // like a shell
+		code = 128 + int(w.Signal()) //  as a shell does
 	}
 	return exit.With(code, err)
 }
 
-// await waits for an interrupt, and returns an error if the lock or leadership is lost before.
+// await waits for an interrupt. It returns an error if the lock or leadership is lost earlier.
 func await(ctx context.Context, held *concurrency.Held, lost string) error {
 	select {
 	case <-ctx.Done():
@@ -151,7 +151,7 @@ func release(env *cli.Env, held *concurrency.Held) error {
 	return err
 }
 
-// limited returns what f returns, or an error if f takes longer than limit after the end of the
+// limited returns the result of f, or an error if f is still running limit after the end of the
 // context: the library tries to delete a key for as long as its lease lives.
 func limited[T any](ctx context.Context, limit time.Duration, f func() (T, error)) (T, error) {
 	type result struct {

@@ -36,16 +36,16 @@ command needs --user with the role root.
 Exit codes: 0 the archive is complete up to a minute ago, 1 it is not, or no member
 answers, 128 bad arguments.`
 
-// lateArchive is the lag from which on the command fails.
+// lateArchive is the lag at which the command fails.
 const lateArchive = time.Minute
 
-// archived is what one member says about the archive.
+// archived is one member's report about the archive.
 type archived struct {
 	Member string `json:"member"`
 	debugpage.Archive
 }
 
-// archiveList is what all members say about the archive.
+// archiveList has all members' reports about the archive.
 type archiveList struct {
 	Members []archived     `json:"members"`
 	Failed  []failedMember `json:"failed,omitempty"`
@@ -73,12 +73,12 @@ func ArchiveStatus(env *cli.Env) *cobra.Command {
 					return err
 				}
 				if p.Format == show.Simple {
-					err = list.write(env)
+					err = list.printReports(env)
 				} else {
 					err = env.Print(show.Answer{Value: list, Table: list.table})
 				}
 				if err == nil {
-					err = list.judge()
+					err = list.checkComplete()
 				}
 				return err
 			})
@@ -113,9 +113,9 @@ func collectArchive(ctx context.Context, s *survey.Survey) (*archiveList, error)
 	return list, nil
 }
 
-// judge returns an error if the archive is not complete up to a minute ago: by the leader, or
-// without its answer by the member that has the least to say against it.
-func (l *archiveList) judge() error {
+// checkComplete returns an error unless the archive is complete up to a minute ago. It uses the report of
+// the leader, or else the most favorable one.
+func (l *archiveList) checkComplete() error {
 	var best *archived
 	for i := range l.Members {
 		m := &l.Members[i]
@@ -167,7 +167,7 @@ func (l *archiveList) table() (heading []string, rows [][]string) {
 		"BASE", "GAPS", "ERROR"}, rows
 }
 
-func (l *archiveList) write(env *cli.Env) error {
+func (l *archiveList) printReports(env *cli.Env) error {
 	w := tabwriter.NewWriter(env.Stdout, 0, 8, 2, ' ', 0)
 	heading, rows := l.table()
 	for _, row := range append([][]string{heading}, rows...) {

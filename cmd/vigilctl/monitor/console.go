@@ -26,7 +26,7 @@ A member that does not answer is listed by its name, with the reason below the t
 FSYNC, APPLY, COMMIT: the average, which is exact, and the 99th percentile, which is
 estimated from a histogram. They are those of the last interval if it has any.`
 
-// memberOrders are the orders of members, from the largest; the first is that of the cluster.
+// memberOrders are the orders of members, each descending. The first is the order of the cluster.
 var memberOrders = []struct {
 	name  string
 	value func(m *topMember) float64
@@ -52,9 +52,9 @@ func orLeast(v *float64) float64 {
 	return *v
 }
 
-// choice is what somebody has chosen to see.
+// choice is what the user has chosen to see.
 type choice struct {
-	order    int    // of memberOrders
+	order    int    //  index in memberOrders
 	selected string // an endpoint
 	detail   bool   // one member instead of all
 	help     bool
@@ -73,8 +73,8 @@ func (c *choice) sorted(list []topMember) []int {
 	return out
 }
 
-// press acts on a key. order are the endpoints as they are shown. It reports whether to quit.
-func (c *choice) press(k screen.Key, order []string) (quit bool) {
+// handleKey handles a key. order has the endpoints as they are shown. It reports whether to quit.
+func (c *choice) handleKey(k screen.Key, order []string) (quit bool) {
 	at := slices.Index(order, c.selected)
 	move := func(by int) {
 		if len(order) > 0 {
@@ -102,15 +102,15 @@ func (c *choice) press(k screen.Key, order []string) (quit bool) {
 	return false
 }
 
-// reading is what one look at the members has found.
+// reading is the result of one look at the members.
 type reading struct {
 	round    *health.Round
-	of       string // the member whose watchers are known
+	of       string //  the member that watchers belong to
 	watchers *watcherList
 	err      error
 }
 
-// interact shows the members until somebody quits. It is like redraw, with keys.
+// interact shows the members until the user quits. It is like redraw, with keys.
 func (t *topView) interact(ctx context.Context, s *screen.Screen, keys <-chan screen.Key,
 	paint screen.Paint) error {
 	var c choice
@@ -121,19 +121,19 @@ func (t *topView) interact(ctx context.Context, s *screen.Screen, keys <-chan sc
 	defer func() {
 		cancel()
 		if reading {
-			<-answers // it uses the connections, which are closed next
+			<-answers //  it uses the connections, which close next
 		}
 	}()
 	look := func() {
 		if reading {
-			return // the members have not yet answered
+			return //  the members have not answered yet
 		}
 		reading = true
 		of := ""
 		if c.detail {
 			of = c.selected
 		}
-		go func() { answers <- t.look(ctx, of) }()
+		go func() { answers <- t.readMembers(ctx, of) }()
 	}
 	look()
 	tick := time.NewTicker(t.interval)
@@ -142,7 +142,7 @@ func (t *topView) interact(ctx context.Context, s *screen.Screen, keys <-chan sc
 		select {
 		case last = <-answers:
 			reading = false
-			if err := t.keep(last.round); err != nil {
+			if err := t.keepRound(last.round); err != nil {
 				return err
 			}
 			if c.selected == "" && len(last.round.Readings) > 0 {
@@ -159,7 +159,7 @@ func (t *topView) interact(ctx context.Context, s *screen.Screen, keys <-chan sc
 					order = append(order, list[i].Endpoint)
 				}
 			}
-			if c.press(k, order) {
+			if c.handleKey(k, order) {
 				return nil
 			}
 			if c.detail && last.of != c.selected {
@@ -178,8 +178,8 @@ func (t *topView) interact(ctx context.Context, s *screen.Screen, keys <-chan sc
 	}
 }
 
-// look asks all members, and one for its watchers.
-func (t *topView) look(ctx context.Context, of string) reading {
+// readMembers asks all members, and one of them for its watchers.
+func (t *topView) readMembers(ctx context.Context, of string) reading {
 	r := reading{round: t.Read(ctx), of: of}
 	if i := slices.IndexFunc(t.Members,
 		func(m *probe.Member) bool { return m.Endpoint == of }); i >= 0 {
@@ -190,7 +190,7 @@ func (t *topView) look(ctx context.Context, of string) reading {
 	return r
 }
 
-// view returns the lines of what is chosen.
+// view returns the lines for the current choice.
 func (t *topView) view(c *choice, last *reading, width int, p screen.Paint) []string {
 	if c.help {
 		var lines []string
@@ -206,7 +206,7 @@ func (t *topView) view(c *choice, last *reading, width int, p screen.Paint) []st
 	return drawChosen(t.last, t.previous, width, p, c)
 }
 
-// drawMember returns the lines about one member.
+// drawMember returns the lines for one member.
 func drawMember(r, old *health.Round, i int, last *reading, width int, p screen.Paint) []string {
 	x, before := &r.Readings[i], r.Before(old, i)
 	m := summarizeMember(r, i, before)
@@ -246,8 +246,8 @@ func drawMember(r, old *health.Round, i int, last *reading, width int, p screen.
 	return append(lines, last.watchers.draw(width, time.Now(), p)...)
 }
 
-// keep stores a round. It returns an error only if no member answers the first one.
-func (t *topView) keep(r *health.Round) error {
+// keepRound stores a round. It returns an error only if no member answers the first round.
+func (t *topView) keepRound(r *health.Round) error {
 	if t.last == nil && !r.Answered() {
 		if len(r.Readings) == 0 {
 			return errors.New("no member advertises an address for clients: give --endpoints")

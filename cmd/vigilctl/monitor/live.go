@@ -17,21 +17,21 @@ import (
 	"vigil/cmd/vigilctl/survey"
 )
 
-// minInterval limits the load of a picture that is redrawn.
+// minInterval limits the load of a live view.
 const minInterval = 100 * time.Millisecond
 
-// liveView is a survey that is shown as a picture.
+// liveView shows a survey on the screen.
 type liveView struct {
 	survey.Survey
 	interval time.Duration
-	// console, if set, redraws a picture that somebody steers with keys.
+	// console, if set, redraws a view that the user controls with keys.
 	console func(ctx context.Context, s *screen.Screen, keys <-chan screen.Key,
 		paint screen.Paint) error
 }
 
 func splitLines(s string) []string { return strings.Split(s, "\n") }
 
-// picture returns the lines of a picture, at most width wide unless that is 0.
+// picture returns the lines to show, at most width wide unless width is 0.
 type picture func(ctx context.Context, width int, p screen.Paint) ([]string, error)
 
 // addFlags declares --cluster and --interval.
@@ -48,7 +48,7 @@ func (v *liveView) checkInterval() error {
 	return nil
 }
 
-// errEnded reports that the user ended a picture that is redrawn: not an error of the command.
+// errEnded reports that the user ended a live view. The command has not failed.
 var errEnded = errors.New("ended")
 
 // run connects, finds the members and calls f.
@@ -65,7 +65,7 @@ func (v *liveView) run(c *cobra.Command, f func(ctx context.Context) error) erro
 	return err
 }
 
-// show prints a picture once, or if it is live and on a terminal redraws it until the user ends it.
+// show prints the view once, or redraws it until the user ends it if it is live and on a terminal.
 func (v *liveView) show(ctx context.Context, live bool, draw picture) error {
 	out := v.Env.Stdout.Drawing()
 	paint := screen.NewPaint(out)
@@ -87,7 +87,7 @@ func (v *liveView) show(ctx context.Context, live bool, draw picture) error {
 	}
 	if keys, restore, ok := v.keys(); ok {
 		if err = v.console(ctx, s, keys, paint); err == nil {
-			err = errEnded // by a key
+			err = errEnded //  the user pressed a key
 		}
 		return errors.Join(err, restore(), s.Close())
 	}
@@ -99,8 +99,8 @@ func (v *liveView) show(ctx context.Context, live bool, draw picture) error {
 	return err
 }
 
-// keys returns the keys that are pressed, if the picture is steered with keys and standard input is
-// a terminal.
+// keys returns the pressed keys if the user controls the view with keys and standard input is a
+// terminal.
 func (v *liveView) keys() (keys <-chan screen.Key, restore func() error, ok bool) {
 	if v.console == nil {
 		return nil, nil, false

@@ -95,7 +95,7 @@ type topView struct {
 	last, previous *health.Round
 }
 
-// readFirst makes a first round and waits for an interval, so that the next round has rates.
+// readFirst reads a first round and waits for an interval, so that the next round has rates.
 func (t *topView) readFirst(ctx context.Context) error {
 	if _, err := t.readNext(ctx); err != nil {
 		return err
@@ -108,10 +108,10 @@ func (t *topView) readFirst(ctx context.Context) error {
 	}
 }
 
-// readNext makes a round. It returns an error only if no member answers the first round.
+// readNext reads a round. It returns an error only if no member answers the first round.
 func (t *topView) readNext(ctx context.Context) (*health.Round, error) {
 	r := t.Read(ctx)
-	return r, t.keep(r)
+	return r, t.keepRound(r)
 }
 
 func (t *topView) picture(ctx context.Context, width int, p screen.Paint) ([]string, error) {
@@ -122,7 +122,7 @@ func (t *topView) picture(ctx context.Context, width int, p screen.Paint) ([]str
 	return draw(r, t.previous, width, p), nil
 }
 
-// topMember is a member as JSON. Unknown fields are omitted.
+// topMember is the JSON form of a member. Unknown fields are omitted.
 type topMember struct {
 	Endpoint   string   `json:"endpoint"`
 	Name       string   `json:"name,omitempty"`
@@ -153,7 +153,7 @@ type topMember struct {
 	OpenFiles  *float64 `json:"open_files,omitempty"`
 }
 
-// topSummary is a round as JSON.
+// topSummary is the JSON form of a round.
 type topSummary struct {
 	ClusterID string      `json:"cluster_id"`
 	Leader    string      `json:"leader"`
@@ -177,7 +177,7 @@ func summarize(r, old *health.Round) *topSummary {
 	return s
 }
 
-// orNil returns a pointer to a value, nil if it is not known.
+// orNil returns a pointer to a value, nil if the value is unknown.
 func orNil[T any](v T, ok bool) *T {
 	if !ok {
 		return nil
@@ -282,12 +282,12 @@ func (m *topMember) row(quotaUsed int64) []string {
 		cmp.Or(m.Version, "-"), m.Endpoint}
 }
 
-// draw returns the lines of the picture of a round.
+// draw returns the lines of a round on the screen.
 func draw(r, old *health.Round, width int, p screen.Paint) []string {
 	return drawChosen(r, old, width, p, nil)
 }
 
-// drawChosen is like draw, sorted and with a mark at a member if c is not nil.
+// drawChosen is draw for members in a chosen order, with a mark at the selected one. c may be nil.
 func drawChosen(r, old *health.Round, width int, p screen.Paint, c *choice) []string {
 	s := summarize(r, old)
 	leader := "no leader"
@@ -297,7 +297,7 @@ func drawChosen(r, old *health.Round, width int, p screen.Paint, c *choice) []st
 	var puts, ranges, txns, events float64
 	rates := false
 	for _, m := range s.Members {
-		// Every member applies every write: the sum would count them several times.
+		// Every member applies every write: a sum would count each write several times.
 		for _, x := range []struct {
 			v   *float64
 			sum *float64
@@ -376,7 +376,7 @@ func alarmTexts(r *health.Round) []string {
 	list := []string{}
 	for _, a := range r.Alarms {
 		text := a.Alarm.String()
-		if a.MemberID != 0 { // otherwise it is not known which one is wrong
+		if a.MemberID != 0 { //  otherwise the wrong member is unknown
 			text += " on " + r.Name(a.MemberID)
 		}
 		list = append(list, text)

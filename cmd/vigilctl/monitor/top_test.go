@@ -100,7 +100,7 @@ func TestChoice(t *testing.T) {
 	press := func(keys ...screen.Key) {
 		t.Helper()
 		for _, k := range keys {
-			if c.press(k, endpoints()) {
+			if c.handleKey(k, endpoints()) {
 				t.Fatalf("%s quits", k)
 			}
 		}
@@ -132,7 +132,7 @@ func TestChoice(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	for _, k := range []screen.Key{"q", screen.Break} {
-		if !c.press(k, nil) {
+		if !c.handleKey(k, nil) {
 			t.Errorf("%s does not quit", k)
 		}
 	}

@@ -47,13 +47,13 @@ const watchersExample = `  vigilctl watchers --cluster
   vigilctl watchers --live --interval 1s
   vigilctl watchers -w json | jq '.watchers[] | select(.lag_revisions > 1000)'`
 
-// watched is one watcher with the member that serves it.
+// watched is one watcher and the member that serves it.
 type watched struct {
 	Member string `json:"member"`
 	debugpage.Watcher
 }
 
-// watcherOrders are the values of --sort. Numbers sort from the largest, ages from the oldest.
+// watcherOrders are the values of --sort. Numbers sort in descending order, ages from the oldest.
 var watcherOrders = map[string]func(a, b watched) int{
 	"lag":    func(a, b watched) int { return cmp.Compare(b.Lag, a.Lag) },
 	"queued": func(a, b watched) int { return cmp.Compare(b.QueuedBytes, a.QueuedBytes) },
@@ -103,7 +103,7 @@ type watchersView struct {
 	live         bool
 }
 
-// watcherList is the watchers of all members.
+// watcherList has the watchers of all members.
 type watcherList struct {
 	Members  int            `json:"members"`
 	Streams  int            `json:"streams"`
@@ -112,7 +112,7 @@ type watcherList struct {
 	Failed   []failedMember `json:"failed,omitempty"`
 }
 
-// failedMember is a member without an answer.
+// failedMember is a member that did not answer.
 type failedMember struct {
 	Member string `json:"member"`
 	Reason string `json:"reason"`
@@ -204,7 +204,7 @@ func watches(x debugpage.Watcher, prefix string) bool {
 	return end > prefix && (last == "\x00" || key < last)
 }
 
-// unquote returns the bytes of a key that a member quoted.
+// unquote returns the bytes of a key that a member has quoted.
 func unquote(s string) string {
 	if k, err := strconv.Unquote(s); err == nil {
 		return k
@@ -242,7 +242,7 @@ var watcherColumns = []screen.Column{
 	{Title: "NEXT", Right: true, Weight: 1},
 }
 
-// row returns the line of a watcher.
+// row returns the table row of a watcher.
 func (x watched) row(now time.Time) []string {
 	return []string{describeRange(x.Watcher), x.State, strconv.FormatInt(x.Lag, 10),
 		amount.Bytes(x.QueuedBytes), strconv.FormatInt(x.DeliveredCount, 10), x.Client,

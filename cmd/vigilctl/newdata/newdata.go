@@ -1,5 +1,5 @@
-// Package newdata has what commands that build a data directory share: the flags of the new member,
-// and what they print.
+// Package newdata has the parts that commands share which build a data directory: the flags of the
+// new member, and the output.
 package newdata
 
 import (
@@ -18,8 +18,7 @@ import (
 	"vigil/internal/vfs"
 )
 
-// Flags are the flags of a new member. Options has what package restore needs once Resolve was
-// called.
+// Flags are the flags of a new member. After Resolve, Options is complete for package restore.
 type Flags struct {
 	Options restore.Options
 	Out     *facts.Format
@@ -80,7 +79,7 @@ func (f *Flags) checkMember() error {
 	return nil
 }
 
-// Print prints what was restored.
+// Print prints the restored data.
 func (f *Flags) Print(w io.Writer, r *restore.Summary) error {
 	o, out := &f.Options, f.Out
 	if out.Format == show.Simple {

@@ -1,4 +1,4 @@
-// Package offline has the commands that read files and need no running member: check, snapshot
+// Package offline has the commands that read files without a running member: check, snapshot
 // status, snapshot restore and hashkv.
 package offline
 
@@ -23,7 +23,7 @@ import (
 	"vigil/internal/vfs"
 )
 
-// checkHelp is the long help of check.
+// checkHelp is the long help text of check.
 const checkHelp = `Read every record of a data directory and compare it with its checksum.
 
 DIR is the --data-dir of a member that is not running, a checkpoint, a copy of
@@ -91,7 +91,7 @@ func check(c *cobra.Command, o datadir.Options, out *facts.Format) error {
 		return incomplete(err)
 	}
 	locks := []string{filepath.Join(o.Dir, datadir.LockName)}
-	// For a history or wal directory the lock is in its parent.
+	// The lock for a history or wal directory is in its parent.
 	if base := filepath.Base(o.Dir); base == datadir.HistoryName || base == datadir.WALName {
 		locks = append(locks, filepath.Join(filepath.Dir(o.Dir), datadir.LockName))
 	}
@@ -114,7 +114,7 @@ func check(c *cobra.Command, o datadir.Options, out *facts.Format) error {
 	}
 	line := newCheckLine(c.ErrOrStderr(), ch.Bytes)
 	for f := range ch.Files(c.Context()) {
-		line.add(f.Bytes)
+		line.showProgress(f.Bytes)
 	}
 	line.clear()
 	if err := c.Context().Err(); err != nil {
@@ -195,7 +195,7 @@ func printReport(w io.Writer, r *datadir.Report, out *facts.Format) error {
 	return err
 }
 
-// row returns the line of a file.
+// row returns the table row of a file.
 func row(r *datadir.Report, f *datadir.FileReport) []string {
 	path := f.Path
 	if rel, err := filepath.Rel(r.Dir, path); err == nil && !strings.HasPrefix(rel, "..") {
@@ -222,9 +222,9 @@ func dash(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// checkLine is a line on a terminal with the progress of the check. Elsewhere nothing is shown.
+// checkLine shows the progress of the check in one line on a terminal. Elsewhere it shows nothing.
 type checkLine struct {
-	w           io.Writer // nil if it is not a terminal
+	w           io.Writer //  nil if the output is not a terminal
 	done, total int64
 	files       int
 }
@@ -236,7 +236,7 @@ func newCheckLine(w io.Writer, total int64) *checkLine {
 	return &checkLine{w: w, total: total}
 }
 
-func (l *checkLine) add(n int64) {
+func (l *checkLine) showProgress(n int64) {
 	l.done += n
 	l.files++
 	if l.w != nil {

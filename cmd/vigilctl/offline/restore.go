@@ -93,8 +93,8 @@ func SnapshotRestore() *cobra.Command {
 	return c
 }
 
-// checkSources returns an error for a file and something else, which is probably the directory to
-// build.
+// checkSources rejects a file together with a second argument, which is probably the directory
+// to build.
 func checkSources(args []string) error {
 	if len(args) != 2 {
 		return nil

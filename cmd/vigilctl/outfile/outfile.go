@@ -1,6 +1,6 @@
-// Package outfile writes the files that commands produce. A file gets its name when it is whole and
-// on disk; until then, and after an error, an existing file of that name stays as it is. Only the
-// owner can read it.
+// Package outfile writes the files that commands produce. A file gets its name when it is complete
+// and on disk. Until then, and after an error, an existing file of that name stays unchanged. Only
+// the owner can read the file.
 package outfile
 
 import (
@@ -13,9 +13,9 @@ import (
 	"syscall"
 )
 
-// Check reports whether a new file can get the name path: no file of an existing directory has it,
-// or a regular file, which the new one replaces. A symbolic link, a directory or a device is
-// rejected: the user hardly means to replace it.
+// Check reports whether a new file can get the name path: the directory must exist, and the name
+// must be free or belong to a regular file, which the new one replaces. It rejects a symbolic link,
+// a directory and a device: the user hardly means to replace one.
 func Check(path string) error {
 	st, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -44,8 +44,8 @@ func kindOf(m fs.FileMode) string {
 	return "not a regular file"
 }
 
-// Write writes what r returns to a new file, like Create. progress is called after each read with
-// the number of bytes.
+// Write writes the content of r to a new file, as Create does. It calls progress after each read
+// with the number of bytes.
 func Write(path string, r io.Reader, progress func(n int)) error {
 	return Create(path, func(w io.Writer) error {
 		_, err := io.Copy(w, countingReader{r, progress})
@@ -53,7 +53,8 @@ func Write(path string, r io.Reader, progress func(n int)) error {
 	})
 }
 
-// Create has write fill a new file with an unpredictable name, and then renames the file to path.
+// Create creates a file with an unpredictable name, calls write to fill it, and then renames it to
+// path.
 func Create(path string, write func(io.Writer) error) error {
 	if err := Check(path); err != nil {
 		return err
@@ -78,7 +79,7 @@ func Create(path string, write func(io.Writer) error) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// countingReader reports the bytes that are read.
+// countingReader reports how many bytes it has read.
 type countingReader struct {
 	r      io.Reader
 	report func(n int)
@@ -90,7 +91,7 @@ func (c countingReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Publish renames a whole file to its final name.
+// Publish renames a complete file to its final name.
 func Publish(part, path string) error {
 	if err := Check(path); err != nil {
 		return err
@@ -134,8 +135,8 @@ func OpenPart(part string) (*os.File, error) {
 		Err: errors.New("it is replaced again and again: is another dump writing it?")}
 }
 
-// ownPart locks a file and makes it private; current is false if its name belongs to another file
-// now.
+// ownPart locks a file and makes it private. current is false if the name now belongs to another
+// file.
 func ownPart(f *os.File) (current bool, err error) {
 	reject := func(format string, args ...any) (bool, error) {
 		return false, &fs.PathError{Op: "open", Path: f.Name(), Err: fmt.Errorf(format, args...)}
@@ -183,7 +184,7 @@ func ownPart(f *os.File) (current bool, err error) {
 	return true, f.Chmod(0o600)
 }
 
-// SyncDir makes the names in a directory durable, where the system supports it.
+// SyncDir makes the names in a directory durable if the system supports it.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package probe reads the pages of members over HTTP: metrics, watchers, the clock. It works with
-// members of etcd too, as far as they have these pages.
+// Package probe reads the pages of members over HTTP: metrics, watchers, the clock. It also reads
+// etcd's members, as far as they have these pages.
 package probe
 
 import (
@@ -20,10 +20,10 @@ import (
 	"vigil/internal/health"
 )
 
-// ErrNotFound reports that a member has no such page.
+// ErrNotFound reports that the member does not have the page.
 var ErrNotFound = errors.New("the member has no such page")
 
-// Limits of answers. Decoded they need some dozen times the memory.
+// Limits of answers. Decoding one takes a few dozen times its size in memory.
 const (
 	maxAnswer   = 4 << 20
 	maxMetrics  = 16 << 20
@@ -139,8 +139,8 @@ func (m *Member) Pages(ctx context.Context) (string, error) {
 		m.get(ctx, "/console/docs/", func(*http.Response) error { return nil })
 }
 
-// Clock reads the time of the member from the header of /version. The rounding of the answer to
-// seconds and the round trip determine the difference of Least and Most.
+// Clock reads the member's time from the header of /version. The header has whole seconds and the
+// request takes a round trip: both widen the range from Least to Most.
 func (m *Member) Clock(ctx context.Context) (health.Clock, error) {
 	var c health.Clock
 	sent := time.Now()
@@ -165,8 +165,8 @@ func clock(date, sent, received time.Time) health.Clock {
 		Most: date.Add(time.Second).Sub(sent.Round(0))}
 }
 
-// Certificate returns the certificate of the member's chain that expires first, nil without TLS.
-// That it has expired is no error here, although no other page can be read then.
+// Certificate returns the certificate of the member's chain that expires first, nil without TLS. An
+// expired certificate is not an error here, although no other page can be read then.
 func (m *Member) Certificate(ctx context.Context) (*x509.Certificate, error) {
 	var first *x509.Certificate
 	err := m.get(ctx, "/version", func(r *http.Response) error {
@@ -194,8 +194,8 @@ func firstExpiry(chain []*x509.Certificate) (first *x509.Certificate) {
 	return first
 }
 
-// State reads what a member says of itself at /debug/vars, which it serves before it serves
-// clients.
+// State reads the member's description of itself from /debug/vars. A member serves that page before
+// it serves clients.
 func (m *Member) State(ctx context.Context) (health.Report, error) {
 	var vars struct {
 		Settings map[string]string    `json:"settings"`
@@ -221,12 +221,12 @@ func (m *Member) State(ctx context.Context) (health.Report, error) {
 		ID string `json:"id"`
 	}
 	if json.Unmarshal(vars.Raft, &raft) == nil {
-		out.Member, _ = strconv.ParseUint(raft.ID, 16, 64) // otherwise it is not known
+		out.Member, _ = strconv.ParseUint(raft.ID, 16, 64) //  0 if unknown
 	}
 	return out, nil
 }
 
-// flagsOf returns the flags of a command line, nil if it is not known.
+// flagsOf returns the flags of a command line, nil if the command line is unknown.
 func flagsOf(line []string) map[string]string {
 	if line == nil {
 		return nil

@@ -13,18 +13,18 @@ import (
 	"vigil/internal/amount"
 )
 
-// lineInterval is how often a line is printed where there is no terminal.
+// lineInterval is the time between two lines if the output is not a terminal.
 const lineInterval = 10 * time.Second
 
-// barDelay is how long work lasts before a bar is drawn: short work draws nothing.
+// barDelay is the time before a bar appears: short work shows none.
 const barDelay = time.Second
 
-// meter is what both kinds of progress share.
+// meter has the parts that both kinds of progress share.
 type meter struct {
 	w        io.Writer
 	terminal bool
 	bar      *progressbar.ProgressBar // nil until it is drawn
-	what     string                   // what the bar is about
+	what     string                   //  the text before the bar
 	begun    time.Time
 	printed  time.Time // when the last line was printed
 }
@@ -35,7 +35,7 @@ func newMeter(w io.Writer, what string) meter {
 	return meter{w: screen.Unguarded(w), terminal: terminal, what: what, begun: now, printed: now}
 }
 
-// set shows that done of total is done. The text is for a line, the options are for a bar.
+// set shows that done of total is complete. The text is for a line, the options are for a bar.
 func (m *meter) set(what, text string, done, total int64, options ...progressbar.Option) {
 	if !m.terminal {
 		if now := time.Now(); now.Sub(m.printed) >= lineInterval {
@@ -56,7 +56,7 @@ func (m *meter) set(what, text string, done, total int64, options ...progressbar
 				progressbar.OptionThrottle(100*time.Millisecond),
 				progressbar.OptionClearOnFinish())...)
 	}
-	_ = m.bar.Set64(min(done, total)) // a bar that cannot be drawn is left out
+	_ = m.bar.Set64(min(done, total)) //  an error of the bar does not matter
 }
 
 // End removes the bar.
@@ -67,11 +67,11 @@ func (m *meter) End() {
 	}
 }
 
-// Bytes is the progress of work on bytes, in one or several steps.
+// Bytes shows the progress of work on bytes, in one or several steps.
 type Bytes struct{ meter }
 
-// NewBytes returns the progress of work that begins now. With quiet nothing is shown: a program
-// that reads JSON from a terminal gets both output streams as one.
+// NewBytes starts a progress display. quiet hides it: a program that reads JSON from a terminal
+// gets both output streams as one.
 func NewBytes(w io.Writer, quiet bool) *Bytes {
 	if quiet {
 		w = io.Discard
@@ -79,25 +79,25 @@ func NewBytes(w io.Writer, quiet bool) *Bytes {
 	return &Bytes{newMeter(w, "")}
 }
 
-// Set shows how many bytes of a step are done.
+// Set shows how many bytes of a step are complete.
 func (b *Bytes) Set(step string, done, total int64) {
 	b.set(step, amount.Bytes(done)+" of "+amount.Bytes(total), done, total,
 		progressbar.OptionShowBytes(true))
 }
 
-// Items is the progress of work on a number of items.
+// Items shows the progress of work on a number of items.
 type Items struct {
 	meter
 	unit  string
 	total int64
 }
 
-// NewItems returns the progress of work that begins now.
+// NewItems starts a progress display.
 func NewItems(w io.Writer, what, unit string, total int64) *Items {
 	return &Items{newMeter(w, what), unit, total}
 }
 
-// Set shows how many items are done. It must not be called concurrently.
+// Set shows how many items are complete. It must not be called concurrently.
 func (i *Items) Set(done int64) {
 	i.set(i.what, fmt.Sprintf("%d of %d %s", done, i.total, i.unit), done, i.total)
 }

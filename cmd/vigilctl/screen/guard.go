@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// SafeText returns a text of several lines as Safe does, and also replaces bytes that are no UTF-8.
-// Line feeds and tabs stay.
+// SafeText makes a text of several lines safe as Safe does, and replaces bytes that are not UTF-8.
+// It keeps line feeds and tabs.
 func SafeText(b []byte) []byte {
 	out := make([]byte, 0, len(b))
 	for len(b) > 0 {
@@ -22,8 +22,8 @@ func SafeText(b []byte) []byte {
 	return out
 }
 
-// Guard returns a writer for text that may contain what others have stored: on a terminal it passes
-// SafeText, and any other output gets the same bytes. Each write must be whole characters.
+// Guard returns a writer for text that may contain stored data. On a terminal it applies SafeText;
+// any other output gets the same bytes. Each write must consist of whole characters.
 func Guard(w io.Writer) io.Writer {
 	if _, _, terminal := Size(w); !terminal {
 		return w
@@ -41,10 +41,10 @@ func (g guard) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Unwrap returns the writer below.
+// Unwrap returns the underlying writer.
 func (g guard) Unwrap() io.Writer { return g.to }
 
-// Unguarded returns the writer below a Guard, for pictures and for other programs.
+// Unguarded returns the writer below a Guard, for screens and for other programs.
 func Unguarded(w io.Writer) io.Writer {
 	if g, ok := w.(guard); ok {
 		return g.to

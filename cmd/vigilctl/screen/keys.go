@@ -8,7 +8,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Key is a key that somebody has pressed: a letter, or one of those below.
+// Key is a key that was pressed: a letter, or one of the constants below.
 type Key string
 
 // Keys without a letter.
@@ -16,22 +16,22 @@ const (
 	Up    Key = "up"
 	Down  Key = "down"
 	Enter Key = "enter"
-	Back  Key = "back" // Escape, or the key that deletes to the left
+	Back  Key = "back" //  Escape or Backspace
 	Break Key = "break"
 )
 
-// sequences are what terminals send for keys.
+// sequences are the bytes that terminals send for keys.
 var sequences = []struct {
 	text string
 	key  Key
 }{
 	{"\x1b[A", Up}, {"\x1bOA", Up}, {"\x1b[B", Down}, {"\x1bOB", Down}, {"\r", Enter},
 	{"\n", Enter}, {"\x7f", Back}, {"\b", Back}, {"\x03", Break},
-	{"\x1b", Back}, // after the sequences that begin with it
+	{"\x1b", Back}, //  after the sequences that start with it
 }
 
-// ReadKeys lets a terminal send each key when it is pressed, and returns the keys. restore ends
-// that. ok is false if r is no terminal.
+// ReadKeys switches the terminal r to send each key at once, and returns the keys. restore switches
+// it back. ok is false if r is not a terminal.
 func ReadKeys(r io.Reader) (keys <-chan Key, restore func() error, ok bool) {
 	f, isFile := r.(*os.File)
 	if !isFile || !term.IsTerminal(int(f.Fd())) {
@@ -57,7 +57,7 @@ func ReadKeys(r io.Reader) (keys <-chan Key, restore func() error, ok bool) {
 	return list, func() error { return term.Restore(int(f.Fd()), before) }, true
 }
 
-// parseKeys returns the keys in what a terminal has sent. Unknown sequences are left out.
+// parseKeys returns the keys in bytes from a terminal. It skips unknown sequences.
 func parseKeys(s string) (keys []Key) {
 next:
 	for s != "" {

@@ -55,7 +55,7 @@ func Wrap(text string, width int) []string {
 	return append(lines, line)
 }
 
-// SafeLine returns an untrusted text by Safe, cut to a width unless that is 0.
+// SafeLine makes an untrusted text safe with Safe, and cuts it to a width unless that is 0.
 func SafeLine(width int, s string) string {
 	s = Safe(s)
 	if width > 0 {

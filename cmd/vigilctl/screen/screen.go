@@ -1,4 +1,4 @@
-// Package screen draws on terminals: pictures that replace each other, tables that fit the width,
+// Package screen draws on terminals: full screens that redraw in place, tables that fit the width,
 // short numbers.
 package screen
 
@@ -11,7 +11,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Style is a style of text on terminals with colours.
+// Style is a style of text on terminals with colors.
 type Style string
 
 // The styles.
@@ -24,8 +24,8 @@ const (
 	Bad   Style = "31;1"
 )
 
-// Size returns the columns and lines of a terminal; ok is false if w is not a terminal. A writer
-// that wraps another one returns it from a method Unwrap.
+// Size returns the columns and lines of a terminal. ok is false if w is not a terminal. It finds
+// the terminal below a writer that has a method Unwrap.
 func Size(w io.Writer) (columns, lines int, ok bool) {
 	for o, wraps := w.(interface{ Unwrap() io.Writer }); wraps; o,
 		wraps = w.(interface{ Unwrap() io.Writer }) {
@@ -42,11 +42,11 @@ func Size(w io.Writer) (columns, lines int, ok bool) {
 	return columns, lines, true
 }
 
-// Paint colours texts, or returns them unchanged.
+// Paint colors texts, or returns them unchanged.
 type Paint struct{ on bool }
 
-// NewPaint returns a Paint that colours output to a terminal, unless NO_COLOR is set, the terminal
-// is dumb, or the writer has a method NoColor that returns true.
+// NewPaint returns a Paint that colors output to a terminal. It returns a plain one if NO_COLOR is
+// set, the terminal is dumb, or the writer has a method NoColor that returns true.
 func NewPaint(w io.Writer) Paint {
 	_, _, ok := Size(w)
 	if p, can := w.(interface{ NoColor() bool }); can && p.NoColor() {
@@ -63,7 +63,7 @@ func (p Paint) In(s Style, text string) string {
 	return "\x1b[" + string(s) + "m" + text + "\x1b[0m"
 }
 
-// Screen occupies a terminal until it is closed.
+// Screen takes over a terminal until Close.
 type Screen struct{ w io.Writer }
 
 // Open switches a terminal to an empty screen; Close restores the previous content.
@@ -72,7 +72,7 @@ func Open(w io.Writer) (*Screen, error) {
 	return &Screen{w}, err
 }
 
-// Draw replaces the picture. Lines that do not fit are omitted, but not the last one, which often
+// Draw replaces the content. It omits lines that do not fit, but never the last one, which often
 // sums up the others.
 func (s *Screen) Draw(lines []string) error {
 	_, height, ok := Size(s.w)
@@ -80,7 +80,7 @@ func (s *Screen) Draw(lines []string) error {
 		omitted := fmt.Sprintf("… %d more lines", len(lines)-most+1)
 		lines = append(lines[:most-2:most-2], omitted, lines[len(lines)-1])
 	}
-	// One write, so that no partial picture is visible.
+	// Write once, so that no partial screen is visible.
 	_, err := io.WriteString(s.w, "\x1b[H"+strings.Join(lines, "\x1b[K\r\n")+"\x1b[K\x1b[J")
 	return err
 }

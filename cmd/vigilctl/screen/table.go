@@ -13,18 +13,18 @@ type Column struct {
 	Title string
 	// Right aligns the cells to the right.
 	Right bool
-	// Weight decides which columns are omitted first if not all fit: those with the smallest.
-	// Columns of 0 stay.
+	// Weight decides which columns are omitted first if not all fit: the smallest weights. Columns
+	// of weight 0 stay.
 	Weight int
-	// Least is the smallest width to which a column of weight 0 may be cut.
+	// Least is the smallest width to which a column of weight 0 may shrink.
 	Least int
 }
 
-// gap separates columns.
+// gap is the space between columns.
 const gap = "  "
 
-// Table returns the lines of a table of at most width places, 0 for no limit: it omits columns that
-// do not fit, and then cuts texts. Each cell passes Safe.
+// Table returns the lines of a table with at most width columns of text, 0 for no limit. It first
+// omits table columns that do not fit, and then cuts texts. Each cell passes Safe.
 func Table(width int, columns []Column, rows [][]string) []string {
 	widths := make([]int, len(columns))
 	for i, c := range columns {
@@ -66,7 +66,7 @@ func Table(width int, columns []Column, rows [][]string) []string {
 	return lines
 }
 
-// fitColumns returns the columns to show, and reduces widths.
+// fitColumns returns the columns to show, and reduces their widths.
 func fitColumns(width int, columns []Column, widths []int) []int {
 	var shown []int
 	for i := range columns {
@@ -80,7 +80,7 @@ func fitColumns(width int, columns []Column, widths []int) []int {
 		return n
 	}
 	for width > 0 && total() > width {
-		// Texts are cut to their smallest width before a column is omitted.
+		// Cut texts to their smallest width before omitting a column.
 		over := total() - width
 		room := 0
 		for _, i := range shown {
@@ -103,7 +103,7 @@ func fitColumns(width int, columns []Column, widths []int) []int {
 		}
 		shown = append(shown[:first], shown[first+1:]...)
 	}
-	// The widest column is cut first.
+	// Cut the widest column first.
 	for width > 0 && total() > width {
 		widest := -1
 		for _, i := range shown {
@@ -120,7 +120,7 @@ func fitColumns(width int, columns []Column, widths []int) []int {
 	return shown
 }
 
-// Cut shortens a text to a number of places, with an ellipsis at the end.
+// Cut shortens a text to a width, with an ellipsis at the end.
 func Cut(s string, width int) string {
 	if runewidth.StringWidth(s) <= width {
 		return s
@@ -128,8 +128,8 @@ func Cut(s string, width int) string {
 	return runewidth.Truncate(s, width, "…")
 }
 
-// Safe replaces the characters that Steers reports, and bytes that are no UTF-8, by U+FFFD: a
-// terminal of one byte a character may act on these.
+// Safe replaces the characters that Steers reports and bytes that are not UTF-8 with U+FFFD: a
+// terminal with an 8-bit character set may act on such bytes.
 func Safe(s string) string {
 	if strings.IndexFunc(s, Steers) < 0 && utf8.ValidString(s) {
 		return s
@@ -142,10 +142,10 @@ func Safe(s string) string {
 	}, s)
 }
 
-// Steers reports whether a terminal may act on a character instead of showing it: control
-// characters of both sets (such as ESC, and U+009B, which starts a sequence by itself), line and
-// paragraph separators, and format characters, which hide text or reverse its direction, except the
-// joiners U+200C and U+200D, which scripts and emoji need.
+// Steers reports whether a terminal may act on a character instead of showing it. These are the
+// control characters of both sets (such as ESC, and U+009B, which starts a sequence by itself),
+// line and paragraph separators, and format characters, which hide text or reverse its direction.
+// The joiners U+200C and U+200D are allowed: scripts and emoji need them.
 func Steers(r rune) bool {
 	return r != '\u200c' && r != '\u200d' &&
 		unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)

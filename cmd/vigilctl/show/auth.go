@@ -9,13 +9,13 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// withHeader is an answer that consists of a header.
+// withHeader is an answer that has only a header.
 type withHeader interface {
 	proto.Message
 	GetHeader() *etcdserverpb.ResponseHeader
 }
 
-// Done is the answer of a change of users or roles, with a text for the format simple.
+// Done is the answer to a change of users or roles, with a text for the format simple.
 func Done(r withHeader, format string, args ...any) Answer {
 	return Answer{Value: r,
 		Simple: func(p *Printer) { p.Printf(format+"\n", args...) },
@@ -30,7 +30,7 @@ func AuthStatus(r *etcdserverpb.AuthStatusResponse) Answer {
 	}}
 }
 
-// UserGet is the roles of a user.
+// UserGet is the list of a user's roles.
 func UserGet(user string, r *etcdserverpb.AuthUserGetResponse) Answer {
 	return Answer{Value: r, Simple: func(p *Printer) {
 		p.Printf("User: %s\nRoles:", user)
@@ -41,12 +41,12 @@ func UserGet(user string, r *etcdserverpb.AuthUserGetResponse) Answer {
 	}}
 }
 
-// UserList is the names of all users.
+// UserList is the list of all user names.
 func UserList(r *etcdserverpb.AuthUserListResponse) Answer {
 	return Answer{Value: r, Simple: names(r.GetUsers())}
 }
 
-// RoleList is the names of all roles.
+// RoleList is the list of all role names.
 func RoleList(r *etcdserverpb.AuthRoleListResponse) Answer {
 	return Answer{Value: r, Simple: names(r.GetRoles()),
 		Fields: func(p *Printer) {
@@ -67,10 +67,10 @@ func names(list []string) func(*Printer) {
 	}
 }
 
-// rootRole has all permissions without listing them.
+// rootRole has all permissions, but does not list them.
 const rootRole = "root"
 
-// RoleGet is the permissions of a role.
+// RoleGet is the list of a role's permissions.
 func RoleGet(role string, r *etcdserverpb.AuthRoleGetResponse) Answer {
 	return Answer{Value: r,
 		Simple: func(p *Printer) {
@@ -102,7 +102,7 @@ func RoleGet(role string, r *etcdserverpb.AuthRoleGetResponse) Answer {
 		}}
 }
 
-// permitted returns the keys of a permission as text.
+// permitted describes the keys of a permission.
 func permitted(key, end []byte) string {
 	if len(end) == 0 {
 		return string(key)
@@ -114,7 +114,7 @@ func permitted(key, end []byte) string {
 	return text
 }
 
-// interval returns a range as text.
+// interval describes a range.
 func interval(key, end []byte) string {
 	if string(end) == "\x00" {
 		return "[" + string(key) + ", <open ended>"
@@ -122,7 +122,7 @@ func interval(key, end []byte) string {
 	return "[" + string(key) + ", " + string(end) + ")"
 }
 
-// Revoked is the answer of revoking a permission.
+// Revoked is the answer to revoking a permission.
 func Revoked(role string, key, end []byte,
 	r *etcdserverpb.AuthRoleRevokePermissionResponse) Answer {
 	if len(end) == 0 {

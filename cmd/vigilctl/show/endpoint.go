@@ -8,7 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// Health is whether an endpoint is healthy.
+// Health tells whether an endpoint is healthy.
 type Health struct {
 	Endpoint string `json:"endpoint"`
 	Health   bool   `json:"health"`
@@ -16,8 +16,8 @@ type Health struct {
 	Error    string `json:"error,omitempty"`
 }
 
-// EndpointHealth is the health of endpoints. In the format simple the caller prints the unhealthy
-// ones, to stderr.
+// EndpointHealth is the health of endpoints. In the format simple the caller prints unhealthy
+// endpoints to stderr.
 func EndpointHealth(list []Health) Answer {
 	return Answer{Value: list,
 		Simple: func(p *Printer) {
@@ -54,7 +54,7 @@ var statusHeading = []string{"endpoint", "ID", "version", "storage version", "db
 	"is learner", "raft term", "raft index", "raft applied index", "errors",
 	"downgrade target version", "downgrade enabled"}
 
-// EndpointStatus is the status of endpoints. A table has those names of members that are known.
+// EndpointStatus is the status of endpoints. A table includes the known names of members.
 func EndpointStatus(list []Status, names map[uint64]string) Answer {
 	var rows [][]string
 	for _, e := range list {
@@ -93,13 +93,13 @@ func EndpointStatus(list []Status, names map[uint64]string) Answer {
 		}}
 }
 
-// HashKV is the hash of the data of an endpoint.
+// HashKV is the hash of the data at an endpoint.
 type HashKV struct {
 	Endpoint string                       `json:"Endpoint"`
 	HashKV   *etcdserverpb.HashKVResponse `json:"HashKV"`
 }
 
-// EndpointHashKV is the hashes of the data of endpoints.
+// EndpointHashKV is the list of the data hashes at endpoints.
 func EndpointHashKV(list []HashKV) Answer {
 	var rows [][]string
 	for _, h := range list {
@@ -120,7 +120,7 @@ func EndpointHashKV(list []HashKV) Answer {
 		}}
 }
 
-// Size returns a number of bytes like etcd's tools, in powers of 1000.
+// Size formats a number of bytes as etcd's tools do, in powers of 1000.
 func Size(n int64) string {
 	units := []string{"B", "kB", "MB", "GB", "TB", "PB", "EB"}
 	if n < 10 {

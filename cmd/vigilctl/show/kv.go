@@ -81,7 +81,7 @@ func Txn(r *etcdserverpb.TxnResponse) Answer {
 		}}
 }
 
-// answers returns the answer of each request of a transaction.
+// answers returns the answers to the requests of a transaction.
 func answers(r *etcdserverpb.TxnResponse) []Answer {
 	var list []Answer
 	for _, op := range r.GetResponses() {
@@ -99,7 +99,7 @@ func answers(r *etcdserverpb.TxnResponse) []Answer {
 	return list
 }
 
-// txnJSON is a transaction in JSON with the field names of etcd's command line.
+// txnJSON is the JSON form of a transaction, with the field names of etcd's command line.
 type txnJSON struct {
 	Header    *etcdserverpb.ResponseHeader `json:"header,omitempty"`
 	Succeeded bool                         `json:"succeeded,omitempty"`

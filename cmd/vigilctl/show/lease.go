@@ -2,8 +2,8 @@ package show
 
 import "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-// Like etcd's command line, leases in JSON have the fields of the header next to their own, and as
-// protobuf only the header.
+// As in etcd's command line, the JSON form of a lease has the header's fields next to its own. The
+// protobuf form has only the header.
 
 type leaseJSON struct {
 	*etcdserverpb.ResponseHeader
@@ -11,7 +11,7 @@ type leaseJSON struct {
 	TTL int64
 }
 
-// Grant is the answer of granting a lease.
+// Grant prints the answer to granting a lease.
 func Grant(r *etcdserverpb.LeaseGrantResponse) Answer {
 	type grantJSON struct {
 		leaseJSON
@@ -26,7 +26,7 @@ func Grant(r *etcdserverpb.LeaseGrantResponse) Answer {
 		Fields: leaseFields(r.GetHeader(), r.GetID(), r.GetTTL())}
 }
 
-// KeepAlive is the answer of renewing a lease.
+// KeepAlive prints the answer to renewing a lease.
 func KeepAlive(r *etcdserverpb.LeaseKeepAliveResponse) Answer {
 	return Answer{Value: &leaseJSON{r.GetHeader(), r.GetID(), r.GetTTL()}, Message: r.GetHeader(),
 		Simple: func(p *Printer) {
@@ -44,7 +44,7 @@ func leaseFields(h *etcdserverpb.ResponseHeader, id, ttl int64) func(*Printer) {
 	}
 }
 
-// Revoke is the answer of revoking a lease.
+// Revoke prints the answer to revoking a lease.
 func Revoke(id int64, r *etcdserverpb.LeaseRevokeResponse) Answer {
 	return Answer{
 		Value: &struct {
@@ -54,7 +54,7 @@ func Revoke(id int64, r *etcdserverpb.LeaseRevokeResponse) Answer {
 		Fields: func(p *Printer) { p.header(r.GetHeader()) }}
 }
 
-// TimeToLive is the state of a lease, with its keys if they were requested.
+// TimeToLive prints the state of a lease, with its keys if they were requested.
 func TimeToLive(r *etcdserverpb.LeaseTimeToLiveResponse, keys bool) Answer {
 	return Answer{
 		Value: &struct {
@@ -90,7 +90,7 @@ func TimeToLive(r *etcdserverpb.LeaseTimeToLiveResponse, keys bool) Answer {
 		}}
 }
 
-// Leases is the list of all leases.
+// Leases prints the list of all leases.
 func Leases(r *etcdserverpb.LeaseLeasesResponse) Answer {
 	type status struct {
 		ID int64 `json:"id"`

@@ -8,7 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// hexHeader is a header in JSON with IDs in hexadecimal.
+// hexHeader is the JSON form of a header with IDs in hexadecimal.
 type hexHeader struct {
 	ClusterID string `json:"cluster_id"`
 	MemberID  string `json:"member_id"`
@@ -16,7 +16,7 @@ type hexHeader struct {
 	RaftTerm  uint64 `json:"raft_term,omitempty"`
 }
 
-// hexMember is a member in JSON with its ID in hexadecimal.
+// hexMember is the JSON form of a member with its ID in hexadecimal.
 type hexMember struct {
 	ID         string   `json:"ID"`
 	Name       string   `json:"name,omitempty"`
@@ -47,8 +47,8 @@ func inHex(m *etcdserverpb.Member) hexMember {
 
 func hex64(v uint64) string { return strconv.FormatUint(v, 16) }
 
-// MemberAdd is the answer of adding a member. The format simple has the settings for its first
-// start, with the name.
+// MemberAdd is the answer to adding a member. The format simple has the settings for the member's
+// first start, including the name.
 func MemberAdd(r *etcdserverpb.MemberAddResponse, name, peerURLs string) Answer {
 	x := hexadecimal(r.GetHeader(), r.GetMembers())
 	added := inHex(r.GetMember())
@@ -75,18 +75,18 @@ func MemberAdd(r *etcdserverpb.MemberAddResponse, name, peerURLs string) Answer 
 	}}
 }
 
-// MemberRemove is the answer of removing a member. Its name is printed if it is not empty, as by
-// those that follow.
+// MemberRemove is the answer to removing a member. It prints the member's name unless that is
+// empty, as do the next functions.
 func MemberRemove(id uint64, name string, r *etcdserverpb.MemberRemoveResponse) Answer {
 	return memberDone(r, r.GetHeader(), r.GetMembers(), id, name, "removed from")
 }
 
-// MemberUpdate is the answer of changing a member's peer URLs.
+// MemberUpdate is the answer to changing a member's peer URLs.
 func MemberUpdate(id uint64, name string, r *etcdserverpb.MemberUpdateResponse) Answer {
 	return memberDone(r, r.GetHeader(), r.GetMembers(), id, name, "updated in")
 }
 
-// MemberPromote is the answer of promoting a learner.
+// MemberPromote is the answer to promoting a learner.
 func MemberPromote(id uint64, name string, r *etcdserverpb.MemberPromoteResponse) Answer {
 	return memberDone(r, r.GetHeader(), r.GetMembers(), id, name, "promoted in")
 }
@@ -100,7 +100,7 @@ func memberDone(r any, h *etcdserverpb.ResponseHeader, members []*etcdserverpb.M
 		}}
 }
 
-// parenthesized returns a name as what follows an ID, "" without a name.
+// parenthesized formats a name that follows an ID, "" without a name.
 func parenthesized(name string) string {
 	if name == "" {
 		return ""
@@ -142,7 +142,7 @@ func MemberList(r *etcdserverpb.MemberListResponse) Answer {
 		}}
 }
 
-// lines prints rows with comma separated columns.
+// lines prints rows as comma-separated columns.
 func lines(rows [][]string) func(*Printer) {
 	return func(p *Printer) {
 		for _, r := range rows {
@@ -151,7 +151,7 @@ func lines(rows [][]string) func(*Printer) {
 	}
 }
 
-// MoveLeader is the answer of transferring leadership. A name that is not empty is printed.
+// MoveLeader is the answer to transferring leadership. It prints a name that is not empty.
 func MoveLeader(from, to uint64, fromName, toName string,
 	r *etcdserverpb.MoveLeaderResponse) Answer {
 	return Answer{Value: r, Simple: func(p *Printer) {
@@ -160,7 +160,7 @@ func MoveLeader(from, to uint64, fromName, toName string,
 	}}
 }
 
-// Downgrade is the answer of a downgrade request; done is validate, enable or cancel.
+// Downgrade is the answer to a downgrade request. done is validate, enable or cancel.
 func Downgrade(done string, r *etcdserverpb.DowngradeResponse) Answer {
 	return Answer{Value: r,
 		Simple: func(p *Printer) {
@@ -169,8 +169,8 @@ func Downgrade(done string, r *etcdserverpb.DowngradeResponse) Answer {
 		}}
 }
 
-// Alarms is a list of alarms. Members are printed with those names that are known: etcd's command
-// line prints none.
+// Alarms is a list of alarms. It prints the known names of the members: etcd's command line prints
+// none.
 func Alarms(r *etcdserverpb.AlarmResponse, names map[uint64]string) Answer {
 	return Answer{Value: r,
 		Table: func() (heading []string, rows [][]string) {
@@ -182,7 +182,7 @@ func Alarms(r *etcdserverpb.AlarmResponse, names map[uint64]string) Answer {
 		},
 		Simple: func(p *Printer) {
 			for _, a := range r.GetAlarms() {
-				// Like the text format of the message, without zero fields.
+				// This is the text format of the message, without zero fields.
 				var words []string
 				if a.GetMemberID() != 0 {
 					words = append(words, fmt.Sprintf("memberID:%d", a.GetMemberID()))

@@ -1,5 +1,5 @@
-// Package show prints answers of members like etcd's command line, in each of its formats, so that
-// scripts written for it work.
+// Package show prints answers of members in all formats of etcd's command line, so that scripts
+// written for it work.
 package show
 
 import (
@@ -15,7 +15,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// Format is how an answer is printed.
+// Format is a way to print an answer.
 type Format string
 
 // The formats.
@@ -28,11 +28,11 @@ const (
 	Protobuf Format = "protobuf"
 )
 
-// Formats lists the formats in the order of the help.
+// Formats lists the formats in the order of the help text.
 var Formats = []string{string(Fields), string(JSON), string(Protobuf), string(Simple),
 	string(Table), string(YAML)}
 
-// UnsupportedError reports an answer that cannot be printed in a format.
+// UnsupportedError reports an answer that has no form in a format.
 type UnsupportedError struct{ Format Format }
 
 // Error names the format.
@@ -42,9 +42,10 @@ func (e *UnsupportedError) Error() string {
 
 // Answer is the output of a command. A format whose field is nil is not supported.
 type Answer struct {
-	// Value is printed as JSON, and as protobuf if it is a message and Message is nil.
+	// Value is printed as JSON. It is also printed as protobuf if it is a message and Message is
+	// nil.
 	Value any
-	// Hexadecimal is printed as JSON instead with Printer.Hex.
+	// Hexadecimal replaces Value as JSON if Printer.Hex is set.
 	Hexadecimal any
 	// Message is printed as protobuf.
 	Message proto.Message
@@ -52,11 +53,11 @@ type Answer struct {
 	Simple, Fields func(p *Printer)
 	// Always prints in every format.
 	Always func(p *Printer)
-	// Table returns a heading and rows.
+	// Table returns the heading and rows.
 	Table func() (heading []string, rows [][]string)
 }
 
-// Message is an answer that is the same line in every format.
+// Message returns an answer that is the same line in every format.
 func Message(text string) Answer {
 	return Answer{Always: func(p *Printer) { p.Printf("%s\n", text) }}
 }
@@ -65,7 +66,7 @@ func Message(text string) Answer {
 type Printer struct {
 	Out    io.Writer
 	Format Format
-	// Hex prints keys, values and the IDs that etcd's command line includes in hexadecimal.
+	// Hex prints keys, values and some IDs in hexadecimal: the same IDs as in etcd's command line.
 	Hex bool
 
 	err error
@@ -127,7 +128,7 @@ func (p *Printer) Printf(format string, args ...any) {
 	}
 }
 
-// text returns a key or a value for a line.
+// text formats a key or a value for a line.
 func (p *Printer) text(b []byte) string {
 	if !p.Hex {
 		return string(b)
@@ -140,7 +141,7 @@ func (p *Printer) text(b []byte) string {
 	return s.String()
 }
 
-// id prints a number that etcd's command line prints in hexadecimal with --hex.
+// id formats a number that etcd's command line prints in hexadecimal with --hex.
 func (p *Printer) id(name string, v uint64) {
 	if p.Hex {
 		p.Printf("%q : %x\n", name, v)
@@ -149,7 +150,7 @@ func (p *Printer) id(name string, v uint64) {
 	}
 }
 
-// lease prints the ID of a lease, padded if it is hexadecimal.
+// lease formats the ID of a lease, padded if it is hexadecimal.
 func (p *Printer) lease(name string, v int64) {
 	if p.Hex {
 		p.Printf("%q : %016x\n", name, v)

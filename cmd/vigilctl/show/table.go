@@ -7,8 +7,8 @@ import (
 	"github.com/olekukonko/tablewriter/tw"
 )
 
-// WriteTable writes a heading and rows in a frame, right-aligned, with the library that etcd's
-// command line uses.
+// WriteTable writes a heading and rows in a frame, right-aligned. It uses the same library as
+// etcd's command line.
 func WriteTable(w io.Writer, heading []string, rows [][]string) error {
 	t := tablewriter.NewTable(w,
 		tablewriter.WithConfig(tablewriter.NewConfigBuilder().WithRowAlignment(tw.AlignRight).Build()))

@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// ToYAML returns JSON as YAML, with the same fields in the same order.
+// ToYAML converts JSON to YAML, with the same fields in the same order.
 func ToYAML(j []byte) ([]byte, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(escape(j), &doc); err != nil { // JSON is YAML
@@ -18,8 +18,7 @@ func ToYAML(j []byte) ([]byte, error) {
 	return yaml.Marshal(&doc)
 }
 
-// escape returns JSON without the characters that only JSON allows in a string, or that YAML takes
-// for the end of a line.
+// escape escapes characters that only JSON allows in a string, or that end a line in YAML.
 func escape(j []byte) []byte {
 	plain := func(r rune) bool {
 		return r < 0x7f || r >= 0xa0 && r != '\u2028' && r != '\u2029' &&
@@ -39,7 +38,7 @@ func escape(j []byte) []byte {
 	return out
 }
 
-// toBlocks removes the brackets and quotation marks of JSON, where YAML needs none.
+// toBlocks removes JSON's brackets and quotation marks where YAML does not need them.
 func toBlocks(n *yaml.Node) {
 	n.Style = 0
 	for _, c := range n.Content {

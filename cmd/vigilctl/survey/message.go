@@ -10,8 +10,8 @@ import (
 	"vigil/client"
 )
 
-// The checks of package health read the messages of the API, which the console gets from its
-// members without the client library. These functions make them of the library's answers.
+// The checks of package health read the API's messages: the console gets them from its members
+// without the client library. These functions build them from the library's answers.
 
 func headerMessage(h client.Header) *etcdserverpb.ResponseHeader {
 	return &etcdserverpb.ResponseHeader{ClusterId: h.ClusterID, MemberId: h.MemberID, Revision: h.Revision, RaftTerm: h.RaftTerm}

@@ -18,7 +18,7 @@ func (s *Survey) Read(ctx context.Context) *health.Round {
 		defer close(listed)
 		ctx, cancel := context.WithTimeout(ctx, s.Env.Timeout())
 		defer cancel()
-		// Serializable: a member without a quorum answers too.
+		// Serializable: a member without a quorum also answers.
 		m, err := s.Client.Cluster().MemberListSerializable(ctx)
 		if err != nil {
 			r.ListErr = cli.Refused(err, s.NoLogin)
@@ -32,8 +32,8 @@ func (s *Survey) Read(ctx context.Context) *health.Round {
 		asking, cancel := context.WithCancel(ctx)
 		waits := make(chan *health.Wait, 1)
 		go func() {
-			// A member that waits accepts connections of gRPC and does not answer: it says so by
-			// HTTP.
+			// A waiting member accepts gRPC connections without answering on them. It says over
+			// HTTP that it waits.
 			state, err := m.State(ctx)
 			if err == nil && state.Waits != nil {
 				cancel()
@@ -64,9 +64,8 @@ func (s *Survey) Read(ctx context.Context) *health.Round {
 	return r
 }
 
-// relist asks another member for the list of members if it came from one without a leader, and that
-// other one has a leader: a member that is cut off does not know what has changed, not even that it
-// was removed.
+// relist replaces a list of members that came from a member without a leader, if another member has
+// one. A member that is cut off does not know of later changes, not even of its own removal.
 func (s *Survey) relist(ctx context.Context, r *health.Round, by uint64) {
 	var better string
 	for i := range r.Readings {

@@ -28,8 +28,8 @@ type Survey struct {
 	// Client and Members are set while Run runs.
 	Client  *client.Client
 	Members []*probe.Member
-	// NoLogin is why nobody could log in, health.ErrNoLogin without a leader: members say only what
-	// they say to everybody.
+	// NoLogin is the reason why logging in is impossible, health.ErrNoLogin without a leader.
+	// Members then answer only the questions that need no user.
 	NoLogin error
 
 	cluster bool
@@ -52,7 +52,7 @@ func (s *Survey) Run(c *cobra.Command, f func(ctx context.Context) error) error 
 			for _, m := range s.Members {
 				m.Close()
 			}
-			s.Members = nil // a command may run again
+			s.Members = nil //  a command may run more than once
 		}()
 		if err := s.findMembers(ctx); err != nil {
 			return err
@@ -82,18 +82,18 @@ func (s *Survey) findMembers(ctx context.Context) error {
 	return nil
 }
 
-// identifyTimeout is how long an endpoint has to answer which member it is. A member that needs
-// longer is listed at the address that it advertises.
+// identifyTimeout is how long an endpoint may take to identify its member. A slower member is
+// listed at the address that it advertises.
 const identifyTimeout = time.Second
 
-// addOthers returns one endpoint for each member: a given one that answers, or the address that the
-// member advertises, which this machine may not be able to reach. Given endpoints that do not
-// answer and are of no member that is known stay in the list. Without an answer from any member the
-// result are the given endpoints if Whole is set, or nobody can log in, otherwise an error.
+// addOthers returns one endpoint for each member: a given one that answers, or the member's
+// advertised address, which this machine may not be able to reach. Given endpoints that do not
+// answer and belong to no known member stay in the list. If no member answers, it returns the given
+// endpoints when Whole is set or logging in is impossible, and otherwise an error.
 func (s *Survey) addOthers(ctx context.Context, given []string) ([]string, error) {
 	listing, cancel := context.WithTimeout(ctx, s.Env.Timeout())
 	defer cancel()
-	// Serializable: a member without a quorum answers too.
+	// Serializable: a member without a quorum also answers.
 	list, err := s.Client.Cluster().MemberListSerializable(listing)
 	if err != nil {
 		if (s.Whole || s.NoLogin != nil) && ctx.Err() == nil {
@@ -137,7 +137,7 @@ func listed(members []*etcdserverpb.Member, id uint64) bool {
 	return slices.ContainsFunc(members, func(m *etcdserverpb.Member) bool { return m.ID == id })
 }
 
-// advertises returns the member that advertises an endpoint, nil if there is none.
+// advertises returns the member that advertises an endpoint, nil if no member does.
 func advertises(members []*etcdserverpb.Member, endpoint string) *etcdserverpb.Member {
 	for _, m := range members {
 		if slices.ContainsFunc(m.ClientURLs,
@@ -156,7 +156,7 @@ func address(endpoint string) string {
 	return endpoint
 }
 
-// token returns what identifies the user to members over HTTP, empty if there is no user.
+// token returns the text that identifies the user to members over HTTP, empty without a user.
 func (s *Survey) token(ctx context.Context) (string, error) {
 	cfg := &s.Env.Config
 	if s.Env.Token != "" || cfg.Username == "" || s.NoLogin != nil {
@@ -168,7 +168,7 @@ func (s *Survey) token(ctx context.Context) (string, error) {
 	return t.Value, err
 }
 
-// Each calls f for all members concurrently, and limits the time of all.
+// Each calls f for all members concurrently, within one time limit.
 func (s *Survey) Each(ctx context.Context, f func(ctx context.Context, i int, m *probe.Member)) {
 	ctx, cancel := context.WithTimeout(ctx, s.Env.Timeout())
 	defer cancel()
@@ -189,7 +189,7 @@ func (s *Survey) status(ctx context.Context,
 	return Status(ctx, at)
 }
 
-// ErrorLine returns an error on one line, reduced to the first cause, with the flags that may help.
+// ErrorLine reduces an error to its first cause, on one line, with the flags that may help.
 func ErrorLine(err error) string {
 	var u *client.UnreachableError
 	if errors.As(err, &u) && len(u.Errors) > 0 && u.Errors[0] != nil {

@@ -65,7 +65,7 @@ func Dump(env *cli.Env) *cobra.Command {
 				"nothing was written"); err != nil {
 				return err
 			}
-			return env.RunLong(c, d.run)
+			return env.RunLong(c, d.dumpKeys)
 		},
 	}
 	c.Flags().Int64Var(&d.rev, "rev", 0, "the revision to write; 0 is the current one")
@@ -73,8 +73,8 @@ func Dump(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// checkOrder returns what is wrong with the arguments of dump: prefixes, and the file after them. A
-// last argument that may be a file and a prefix is judged by the keys that there are.
+// checkOrder checks the arguments of dump: prefixes, and the file after them. If the last argument
+// may be a file or a prefix, the existing keys decide.
 func checkOrder(args []string) error {
 	if len(args) == 0 {
 		return exit.Usage("dump needs the file to write; see vigilctl dump --help")
@@ -95,7 +95,7 @@ func checkOrder(args []string) error {
 	return exit.Usage("dump needs the file to write after the prefixes, and %q is a directory or a prefix: vigilctl dump %s FILE", last, command.QuoteArgs(args...))
 }
 
-// looksLikeFile reports whether an argument is rather a file than a prefix of keys.
+// looksLikeFile reports whether an argument is more likely a file than a prefix of keys.
 func looksLikeFile(arg string) bool {
 	if st, err := os.Stat(arg); err == nil && st.Mode().IsRegular() {
 		return true
@@ -104,7 +104,7 @@ func looksLikeFile(arg string) bool {
 		slices.Contains([]string{".json", ".jsonl", ".dump", ".txt"}, filepath.Ext(arg))
 }
 
-// removeNested sorts prefixes and removes those that begin with another one. Without a prefix it
+// removeNested sorts prefixes and removes prefixes that another one covers. Without a prefix it
 // returns the empty one, for all keys.
 func removeNested(prefixes []string) []string {
 	if len(prefixes) == 0 {
@@ -129,7 +129,7 @@ type dump struct {
 	yes      cli.Yes
 }
 
-func (d *dump) run(ctx context.Context, c *client.Client) error {
+func (d *dump) dumpKeys(ctx context.Context, c *client.Client) error {
 	if d.path != "-" {
 		if err := outfile.Check(d.path); err != nil {
 			return err
@@ -149,27 +149,27 @@ func (d *dump) run(ctx context.Context, c *client.Client) error {
 		if err != nil {
 			return err
 		}
-		if err := d.write(ctx, c, w, header); err != nil {
+		if err := d.writeKeys(ctx, c, w, header); err != nil {
 			return err
 		}
 		return w.End()
 	}
 	part := d.path + ".part"
-	w, f, err := d.open(ctx, c, part, header)
+	w, f, err := d.openPart(ctx, c, part, header)
 	if err != nil {
 		return err
 	}
-	err = d.write(ctx, c, w, header)
+	err = d.writeKeys(ctx, c, w, header)
 	if err == nil {
 		err = w.End()
 	} else {
-		err = errors.Join(err, w.Flush()) // to resume from
+		err = errors.Join(err, w.Flush()) //  keep the lines to resume from
 	}
 	if err == nil {
 		err = f.Sync()
 	}
 	if err == nil {
-		err = outfile.Publish(part, d.path) // while it is locked: no other dump may use the file
+		err = outfile.Publish(part, d.path) //  still locked: no other dump may use the file
 	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
@@ -192,8 +192,8 @@ func (d *dump) run(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// checkSwapped returns an error if no key begins with the prefix, but keys begin with the name of
-// the file. A script, which may write an empty dump every day, gets a warning.
+// checkSwapped returns an error if no key begins with the prefix, but some begin with the name of
+// the file. A script gets only a warning: it may write an empty dump every day.
 func (d *dump) checkSwapped(ctx context.Context, c *client.Client, rev int64) error {
 	r, err := c.Get(ctx, d.path, client.WithPrefix(), client.WithCountOnly(),
 		client.WithRevision(rev))
@@ -210,7 +210,7 @@ func (d *dump) checkSwapped(ctx context.Context, c *client.Client, rev int64) er
 	return nil
 }
 
-// newHeader reads the revision and the number of keys from the cluster.
+// newHeader asks the cluster for the revision and the number of keys.
 func (d *dump) newHeader(ctx context.Context, c *client.Client) (*dumpfile.Header, error) {
 	rev, keys, cluster := d.rev, int64(0), uint64(0)
 	for _, p := range d.prefixes {
@@ -228,9 +228,9 @@ func (d *dump) newHeader(ctx context.Context, c *client.Client) (*dumpfile.Heade
 	return dumpfile.NewHeader(cluster, rev, keys, d.prefixes...), nil
 }
 
-// open opens the file of an unfinished dump, or a new one. If an interrupted dump can be resumed,
-// header becomes its header.
-func (d *dump) open(ctx context.Context, c *client.Client, part string,
+// openPart opens the file of an unfinished dump, or a new one. If an interrupted dump can be
+// resumed, header becomes its header.
+func (d *dump) openPart(ctx context.Context, c *client.Client, part string,
 	header *dumpfile.Header) (*dumpfile.Writer, *os.File, error) {
 	f, err := outfile.OpenPart(part)
 	if err != nil {
@@ -293,11 +293,11 @@ func (d *dump) resume(ctx context.Context, c *client.Client, f *os.File,
 	return w, nil
 }
 
-// errIncomplete reports a listing with a wrong number of keys: the dump cannot be used.
+// errIncomplete reports a listing with a wrong number of keys. The dump is unusable.
 var errIncomplete = errors.New("the dump is not complete")
 
-// write writes the keys after the last one.
-func (d *dump) write(ctx context.Context, c *client.Client, w *dumpfile.Writer,
+// writeKeys writes the keys that follow the last one.
+func (d *dump) writeKeys(ctx context.Context, c *client.Client, w *dumpfile.Writer,
 	header *dumpfile.Header) error {
 	p := progress.NewItems(d.env.Stderr, "writing "+d.path, "keys", header.Keys)
 	defer p.End()

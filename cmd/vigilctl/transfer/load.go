@@ -40,7 +40,7 @@ const loadExample = `  vigilctl load backup.jsonl --dry-run
   vigilctl load backup.jsonl --if-missing
   vigilctl dump config/ - --endpoints old:2379 | vigilctl load - --endpoints new:2379`
 
-// Bounds of one transaction: etcd's defaults are 128 operations and 1.5 MiB.
+// Limits of one transaction: etcd's defaults are 128 operations and 1.5 MiB.
 const (
 	loadKeys  = 100
 	loadBytes = 512 << 10
@@ -67,7 +67,7 @@ func Load(env *cli.Env) *cobra.Command {
 				return err
 			}
 			l.path = args[0]
-			return env.RunLong(c, l.run)
+			return env.RunLong(c, l.loadFile)
 		},
 	}
 	c.Flags().BoolVar(&l.ifMissing, "if-missing", false, "leave existing keys unchanged")
@@ -77,32 +77,32 @@ func Load(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// load puts one file.
+// load loads one file.
 type load struct {
 	env                       *cli.Env
 	path                      string
 	ifMissing, overwrite, dry bool
 
 	ended map[client.LeaseID]bool // leases whose keys are skipped
-	// keeper keeps the leases of loaded keys alive until the load ends: if a lease expired
-	// meanwhile, its keys would be deleted, and puts of later keys rejected.
+	// keeper keeps the leases of loaded keys alive until the load ends. If a lease expired during
+	// the load, its keys would be deleted and puts of later keys rejected.
 	keeper *lease.Keeper
 	done   loadCounts
 }
 
-// loadCounts counts keys by what was done with them, and granted leases.
+// loadCounts counts the granted leases, and the keys by outcome.
 type loadCounts struct{ put, same, kept, replaced, ended, leases int64 }
 
 func (n loadCounts) keys() int64 { return n.put + n.same + n.kept + n.replaced + n.ended }
 
-// conflict reports a key that exists with another value or lease.
+// conflict reports that a key exists with another value or lease.
 type conflict struct{ key string }
 
 func (e *conflict) Error() string {
 	return fmt.Sprintf("%s exists with another value or lease: --if-missing leaves such keys unchanged, --overwrite replaces them", keytext.Quote(e.key))
 }
 
-func (l *load) run(ctx context.Context, c *client.Client) error {
+func (l *load) loadFile(ctx context.Context, c *client.Client) error {
 	l.ended = map[client.LeaseID]bool{}
 	l.keeper = lease.NewKeeper(c)
 	defer l.keeper.Close()
@@ -113,7 +113,7 @@ func (l *load) run(ctx context.Context, c *client.Client) error {
 			return err
 		}
 		defer f.Close()
-		if err := l.check(ctx, f); err != nil {
+		if err := l.checkFile(ctx, f); err != nil {
 			return fmt.Errorf("%s: %w", l.path, err)
 		}
 		r = f
@@ -156,8 +156,8 @@ func (l *load) summary() string {
 	return text
 }
 
-// check reads the file once, and seeks to its start.
-func (l *load) check(ctx context.Context, f *os.File) error {
+// checkFile reads the file once, and seeks to its start.
+func (l *load) checkFile(ctx context.Context, f *os.File) error {
 	if st, err := f.Stat(); err != nil {
 		return err
 	} else if !st.Mode().IsRegular() {
@@ -273,13 +273,13 @@ func (l *load) putBatch(ctx context.Context, c *client.Client, keys []dumpfile.K
 		puts = nil
 	}
 	n, conditions, then := loadCounts{put: int64(len(keys))}, missing, puts
-	var unknown error // of an attempt with an unknown outcome
+	var unknown error //  the error of an attempt with an unknown outcome
 	for try := range cli.Attempts {
 		r, err := c.Txn(ctx).If(conditions...).Then(then...).Else(gets...).Commit()
 		switch {
 		case err != nil && cli.WaitToRetry(ctx, try, err):
 			unknown = err
-			continue // if it was applied, the next attempt finds the keys
+			continue //  the next attempt finds the keys if this one was applied
 		case err != nil && (unknown != nil || errors.Is(err, client.ErrUncertain)):
 			return fmt.Errorf("the outcome for %s and the keys after it is unknown: %w",
 				keytext.Quote(string(keys[0].Key)), cmp.Or(unknown, err))
@@ -296,8 +296,8 @@ func (l *load) putBatch(ctx context.Context, c *client.Client, keys []dumpfile.K
 	return fmt.Errorf("%s and the keys after it are written concurrently again and again: try later", keytext.Quote(string(keys[0].Key)))
 }
 
-// decide compares keys with the existing ones. It returns the operations, and the conditions that
-// no key has changed.
+// decide compares keys with existing ones. It returns the operations, and the conditions that no
+// key has changed.
 func (l *load) decide(keys []dumpfile.Key, r *client.TxnResponse) (n loadCounts,
 	conditions []client.Cmp, then []client.Op, err error) {
 	found, err := cli.Gets(r, len(keys))

@@ -29,7 +29,7 @@ const mirrorExample = `  vigilctl make-mirror 10.0.1.1:2379
   vigilctl make-mirror https://far.example.com:2379 --prefix services/ --dest-prefix copy/services/ \
     --dest-cacert far-ca.pem --dest-user mirror:secret`
 
-// mirrorInterval is how often the number of written keys is printed.
+// mirrorInterval is the time between two prints of the number of written keys.
 const mirrorInterval = 30 * time.Second
 
 // mirror copies keys from one cluster to another.
@@ -40,14 +40,14 @@ type mirror struct {
 	rev                int64
 	maxOps             uint
 	written            atomic.Int64
-	// seen is a revision of the destination that includes all writes of the mirror with a known
-	// outcome.
+	// seen is a revision of the destination. It includes all writes of the mirror whose outcome is
+	// known.
 	seen int64
-	// blind: the user may not read the keys of the destination.
+	// blind is set if the user may not read the keys of the destination.
 	blind bool
 }
 
-// batch is the writes of one transaction.
+// batch has the writes of one transaction.
 type batch struct {
 	keys  []string
 	ops   []client.Op
@@ -58,12 +58,12 @@ type batch struct {
 // by default.
 const mirrorBytes = 512 << 10
 
-func (b *batch) put(key string, value []byte) {
+func (b *batch) addPut(key string, value []byte) {
 	b.bytes += 2*len(key) + len(value)
 	b.keys, b.ops = append(b.keys, key), append(b.ops, client.OpPut(key, value))
 }
 
-// full reports whether an operation of a size does not fit.
+// full reports whether an operation of this size no longer fits.
 func (b *batch) full(maxOps uint, size int) bool {
 	return len(b.ops) > 0 && (uint(len(b.ops)) >= maxOps || b.bytes+size > mirrorBytes)
 }
@@ -141,7 +141,7 @@ func isEndpoint(s string) bool {
 	return cfg.Validate() == nil
 }
 
-// checkLoop returns an error if the mirror would copy its own writes, for ever.
+// checkLoop returns an error if the mirror would copy its own writes forever.
 func (m *mirror) checkLoop() error {
 	if !strings.HasPrefix(m.destPrefix, m.prefix) {
 		return nil
@@ -154,8 +154,7 @@ func (m *mirror) checkLoop() error {
 	return nil
 }
 
-// mirrorOf returns the arguments for a destination and a prefix, in whichever order they were
-// given.
+// mirrorOf returns the destination and the prefix, whichever order the arguments have.
 func mirrorOf(args []string) string {
 	to, prefix := args[0], args[1]
 	if !isEndpoint(to) && isEndpoint(prefix) {
@@ -185,14 +184,14 @@ func destination(ctx context.Context, env *cli.Env, cfg client.Config, endpoints
 	return c, nil
 }
 
-// runAndReport runs the mirror, and prints the number of written keys from time to time.
+// runAndReport runs the mirror and regularly prints the number of written keys.
 func (m *mirror) runAndReport(ctx context.Context, stdout io.Writer) error {
 	ticker := time.NewTicker(mirrorInterval)
 	defer ticker.Stop()
 	ended := make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { ended <- m.run(ctx) }()
+	go func() { ended <- m.copyAndFollow(ctx) }()
 	for {
 		select {
 		case <-ticker.C:
@@ -206,8 +205,8 @@ func (m *mirror) runAndReport(ctx context.Context, stdout io.Writer) error {
 	}
 }
 
-// run copies all keys and then every change.
-func (m *mirror) run(ctx context.Context) error {
+// copyAndFollow copies all keys, and then every change.
+func (m *mirror) copyAndFollow(ctx context.Context) error {
 	next := m.rev
 	if m.rev <= 1 {
 		l := m.from.List(ctx, m.prefix, client.WithPrefix())
@@ -217,14 +216,14 @@ func (m *mirror) run(ctx context.Context) error {
 				return err
 			}
 			if b.full(m.maxOps, 2*len(kv.Key)+len(kv.Value)) {
-				if err := m.write(ctx, b); err != nil {
+				if err := m.writeBatch(ctx, b); err != nil {
 					return err
 				}
 				b = batch{}
 			}
-			b.put(m.destKey(kv.Key), kv.Value)
+			b.addPut(m.destKey(kv.Key), kv.Value)
 		}
-		if err := m.write(ctx, b); err != nil {
+		if err := m.writeBatch(ctx, b); err != nil {
 			return err
 		}
 		next = l.Revision() + 1
@@ -234,20 +233,20 @@ func (m *mirror) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := m.apply(ctx, b.Events); err != nil {
+		if err := m.applyEvents(ctx, b.Events); err != nil {
 			return err
 		}
 	}
 	return ctx.Err()
 }
 
-// apply writes the events of each revision in one transaction, unless they are too large for one.
-func (m *mirror) apply(ctx context.Context, events []client.Event) error {
+// applyEvents writes the events of each revision in one transaction if they fit.
+func (m *mirror) applyEvents(ctx context.Context, events []client.Event) error {
 	var b batch
 	for i, ev := range events {
 		if i > 0 && (events[i-1].KV.ModRevision != ev.KV.ModRevision ||
 			b.full(m.maxOps, 2*len(ev.KV.Key)+len(ev.KV.Value))) {
-			if err := m.write(ctx, b); err != nil {
+			if err := m.writeBatch(ctx, b); err != nil {
 				return err
 			}
 			b = batch{}
@@ -255,10 +254,10 @@ func (m *mirror) apply(ctx context.Context, events []client.Event) error {
 		if ev.Type == client.Delete {
 			b.delete(m.destKey(ev.KV.Key))
 		} else {
-			b.put(m.destKey(ev.KV.Key), ev.KV.Value)
+			b.addPut(m.destKey(ev.KV.Key), ev.KV.Value)
 		}
 	}
-	return m.write(ctx, b)
+	return m.writeBatch(ctx, b)
 }
 
 // destKey returns a key's name at the destination.
@@ -266,20 +265,20 @@ func (m *mirror) destKey(key string) string {
 	return m.destPrefix + strings.TrimPrefix(key, m.prefix)
 }
 
-// mirrorAttempts is how often a transaction is tried if there are concurrent writes, or its outcome
-// is unknown.
+// mirrorAttempts limits the attempts of a transaction that meets concurrent writes or has an
+// unknown outcome.
 const mirrorAttempts = 10
 
-// write writes to the destination, on condition that no key has changed since the last write of the
-// mirror. It repeats an attempt with an unknown outcome; should that attempt be applied later, the
+// writeBatch writes to the destination, on condition that no key has changed since the mirror's last
+// write. It repeats an attempt with an unknown outcome. If the first attempt is applied later, the
 // condition rejects it.
-func (m *mirror) write(ctx context.Context, b batch) error {
+func (m *mirror) writeBatch(ctx context.Context, b batch) error {
 	if len(b.ops) == 0 {
 		return nil
 	}
 	pause := 25 * time.Millisecond
 	for n := 1; ; n++ {
-		r, err := m.attempt(ctx, b)
+		r, err := m.tryBatch(ctx, b)
 		switch {
 		case err == nil:
 			m.seen = r.Header.Revision
@@ -290,9 +289,9 @@ func (m *mirror) write(ctx context.Context, b batch) error {
 			if n == mirrorAttempts {
 				return fmt.Errorf("destination: %s or a key next to it is written concurrently again and again", keytext.Quote(b.keys[0]))
 			}
-			continue // with the new revision as condition
+			continue //  use the new revision in the condition
 		case errors.Is(err, client.ErrPermissionDenied) && !m.blind:
-			m.blind = true // a condition needs permission to read
+			m.blind = true //  conditions need permission to read
 			continue
 		case n == mirrorAttempts || m.blind || !errors.Is(err, client.ErrUncertain) ||
 			!client.Temporary(err):
@@ -307,8 +306,8 @@ func (m *mirror) write(ctx context.Context, b batch) error {
 	}
 }
 
-// attempt tries a transaction once.
-func (m *mirror) attempt(ctx context.Context, b batch) (*client.TxnResponse, error) {
+// tryBatch tries a transaction once.
+func (m *mirror) tryBatch(ctx context.Context, b batch) (*client.TxnResponse, error) {
 	if m.blind {
 		return m.to.Txn(ctx).Then(b.ops...).Commit()
 	}

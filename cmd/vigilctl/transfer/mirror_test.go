@@ -45,7 +45,7 @@ func TestLateMirror(t *testing.T) {
 	write := func(held bool, events ...client.Event) {
 		t.Helper()
 		hold = held
-		if err := m.apply(t.Context(), events); err != nil {
+		if err := m.applyEvents(t.Context(), events); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -94,7 +94,7 @@ func TestMirrorLargeValues(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	m := &mirror{from: c, to: c, prefix: "from/", destPrefix: "to/", maxOps: 128}
 	ended := make(chan error, 1)
-	go func() { ended <- m.run(ctx) }()
+	go func() { ended <- m.copyAndFollow(ctx) }()
 	w := c.Watch(ctx, "to/", client.WithPrefix(), client.FromRevision(1))
 	seen := 0
 	for ev, err := range w.Events() {
@@ -119,7 +119,7 @@ func TestMirrorLargeValues(t *testing.T) {
 			client.Event{KV: client.KeyValue{Key: fmt.Sprintf("from/%03d", n), Value: value,
 				ModRevision: 5000}})
 	}
-	if err := m.apply(t.Context(), events); err != nil {
+	if err := m.applyEvents(t.Context(), events); err != nil {
 		t.Error(err)
 	}
 }

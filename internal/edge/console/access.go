@@ -11,7 +11,7 @@ import (
 // maxNames limits the users and roles in an answer.
 const maxNames = 500
 
-// userView is a user, roleView a role.
+// userView is a user. roleView is a role.
 type userView struct {
 	Name  string   `json:"name"`
 	Roles []string `json:"roles"`
@@ -22,7 +22,7 @@ type roleView struct {
 	Permissions []permission `json:"permissions"`
 }
 
-// accessView is all users and roles, as far as the reader may see them.
+// accessView has all users and roles that the reader may see.
 type accessView struct {
 	Enabled bool       `json:"enabled"`
 	Users   []userView `json:"users"`
@@ -49,7 +49,7 @@ func (c *Console) serveAccess(r *request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !left.take(len(name) + sizeOf(u.Roles)) {
+		if !left.reserve(len(name) + sizeOf(u.Roles)) {
 			out.Cut = true
 			break
 		}
@@ -60,7 +60,7 @@ func (c *Console) serveAccess(r *request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !left.take(len(name)) {
+		if !left.reserve(len(name)) {
 			out.Cut = true
 			break
 		}
@@ -71,15 +71,15 @@ func (c *Console) serveAccess(r *request) (any, error) {
 	return out, nil
 }
 
-// sizeOf returns the bytes of names.
+// sizeOf returns the size of names in bytes.
 func sizeOf(names []string) (n int) {
 	for _, name := range names {
-		n += len(name) + 3 // with quotes and a comma
+		n += len(name) + 3 //  with the quotes and a comma
 	}
 	return n
 }
 
-// accessChange is a change of users and roles.
+// accessChange is a change to users and roles.
 type accessChange struct {
 	Do         string
 	User, Role string
@@ -90,7 +90,7 @@ type accessChange struct {
 	Permission string // read, write or readwrite
 }
 
-// serveAccessChange makes a change; the API decides whether the user may.
+// serveAccessChange makes a change. The API checks the user's permission.
 func (c *Console) serveAccessChange(r *request) (any, error) {
 	var in accessChange
 	if err := r.decode(&in); err != nil {

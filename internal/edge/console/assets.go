@@ -12,10 +12,10 @@ import (
 	"vigil/internal/edge/console/assets"
 )
 
-// asset is an embedded file. It is compressed when it is first requested.
+// asset is an embedded file. The first request compresses it.
 type asset struct {
 	kind    string
-	hashed  bool // the name has a hash of the content
+	hashed  bool //  the name contains a hash of the content
 	content []byte
 	packed  func() []byte
 }
@@ -52,7 +52,7 @@ func compress(content []byte) []byte {
 	return z.Bytes()
 }
 
-// serveAsset serves a page, or the file that it loads.
+// serveAsset serves a page, or a file that a page loads.
 func (c *Console) serveAsset(w http.ResponseWriter, r *http.Request, name string) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")

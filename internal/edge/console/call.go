@@ -22,29 +22,29 @@ import (
 	"vigil/internal/kv"
 )
 
-// failure is an error as the browser receives it.
+// failure is an error in the form that the browser receives.
 type failure struct {
 	Status int    `json:"-"`
 	Code   string `json:"code"`
 	Text   string `json:"error"`
-	// Next is what the reader can do.
+	// Next is the reader's next step.
 	Next string `json:"next,omitempty"`
-	// Current is the newest state of a key that somebody else has changed.
+	// Current is the newest state of a key that has changed since it was read.
 	Current any `json:"current,omitempty"`
-	// Imported is what an import has done before it failed.
+	// Imported is the part of an import that was done before the failure.
 	Imported *imported `json:"imported,omitempty"`
 }
 
 // Error implements error.
 func (f *failure) Error() string { return f.Text }
 
-// badRequest is the error of a request with a mistake.
+// badRequest returns the error of a request with a mistake.
 func badRequest(format string, args ...any) error {
 	return &failure{Status: http.StatusBadRequest, Code: "request",
 		Text: fmt.Sprintf(format, args...)}
 }
 
-// known are the errors of the API with their own advice.
+// known lists the errors of the API that have their own advice.
 var known = []struct {
 	text   string
 	status int
@@ -71,7 +71,7 @@ var known = []struct {
 		"look at the overview: a member may be down or slow"},
 }
 
-// advice is what the reader can do about errors without their own advice.
+// advice has the next steps for errors without their own advice, by code.
 var advice = map[string]string{
 	"request":  "correct it, and try again",
 	"large":    "use less in one request",
@@ -79,7 +79,7 @@ var advice = map[string]string{
 	"internal": "look for the error in the log of the member",
 }
 
-// describe returns an error as the browser receives it, with advice.
+// describe converts an error to the form that the browser receives, with advice.
 func describe(err error) *failure {
 	f := *classify(err)
 	f.Next = cmp.Or(f.Next, advice[f.Code])
@@ -133,18 +133,18 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Write(b)
 }
 
-// request is a request to the API. ctx is for calls: it has the credentials of the browser, and
-// ends with the request.
+// request is a request to the API. ctx is for calls: it has the browser's credentials, and ends
+// with the request.
 type request struct {
 	*http.Request
 	ctx context.Context
 	who credentials
 }
 
-// callTimeout bounds requests that are no streams.
+// callTimeout limits requests that are not streams.
 const callTimeout = 30 * time.Second
 
-// call serves a path of the API: the handler's result is the response.
+// call serves a path of the API: the response is the handler's result.
 func (c *Console) call(method, path string, serve func(*request) (any, error)) {
 	c.api.HandleFunc(method+" "+apiPrefix+path, func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
@@ -158,7 +158,7 @@ func (c *Console) call(method, path string, serve func(*request) (any, error)) {
 			writeError(w, err)
 			return
 		}
-		local.note(w.Header())
+		local.noteInHeader(w.Header())
 		writeJSON(w, http.StatusOK, out)
 	})
 }
@@ -173,13 +173,13 @@ func (c *Console) request(ctx context.Context, cancel func(), r *http.Request) *
 	return &request{r, ctx, who}
 }
 
-// browser is the address of a browser in lists of watchers.
+// browser returns the address of a browser, for lists of watchers.
 type browser string
 
 func (browser) Network() string  { return "tcp" }
 func (b browser) String() string { return "console " + string(b) }
 
-// bytes returns a parameter with base64.
+// bytes returns a parameter that contains base64.
 func (r *request) bytes(name string) ([]byte, error) {
 	b, err := base64.StdEncoding.DecodeString(r.URL.Query().Get(name))
 	if err != nil {
@@ -191,10 +191,10 @@ func (r *request) bytes(name string) ([]byte, error) {
 	return b, nil
 }
 
-// maxKey limits a key in an address: http.Server accepts addresses of up to 1 MiB.
+// maxKey limits a key in the URL: http.Server accepts URLs of up to 1 MiB.
 const maxKey = 64 << 10
 
-// number returns a parameter between 0 and most; preset if it is not given.
+// number returns a parameter between 0 and most, or preset if the parameter is missing.
 func (r *request) number(name string, preset, most int64) (int64, error) {
 	s := r.URL.Query().Get(name)
 	if s == "" {
@@ -207,7 +207,7 @@ func (r *request) number(name string, preset, most int64) (int64, error) {
 	return n, nil
 }
 
-// id returns the number of a member or lease in hexadecimal digits.
+// id returns the number of a member or lease, given in hexadecimal digits.
 func id(name, s string) (uint64, error) {
 	n, err := strconv.ParseUint(s, 16, 64)
 	if err != nil {
@@ -216,7 +216,7 @@ func id(name, s string) (uint64, error) {
 	return n, nil
 }
 
-// decode reads the body, one value of JSON.
+// decode reads the body, which is one JSON value.
 func (r *request) decode(into any) error {
 	b, err := io.ReadAll(r.Body)
 	if err != nil {

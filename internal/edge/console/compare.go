@@ -17,10 +17,10 @@ import (
 	"vigil/internal/kv"
 )
 
-// Comparison is what a member has for a comparison of data. Members send it to each other as JSON.
+// Comparison is a member's answer for a comparison of data. Members send it to each other as JSON.
 type Comparison struct {
-	// Status is an encoded etcdserverpb.StatusResponse, and Hash an encoded HashKVResponse that was
-	// made after it.
+	// Status is an encoded etcdserverpb.StatusResponse. Hash is an encoded HashKVResponse that was
+	// made after Status.
 	Status []byte `json:"status"`
 	Hash   []byte `json:"hash"`
 }
@@ -28,11 +28,11 @@ type Comparison struct {
 // ComparisonQuery asks a member for a Comparison. Members send it to each other as JSON.
 type ComparisonQuery struct {
 	Revision int64 `json:"revision"`
-	// Rights is the revision of users and roles by which the reader may see the answer.
+	// Rights is the revision of users and roles that permits the reader to see the answer.
 	Rights uint64 `json:"rights"`
 }
 
-// NewComparison encodes a status, and the hash that was made after it.
+// NewComparison encodes a status and the hash that was made after it.
 func NewComparison(st *etcdserverpb.StatusResponse, res kv.HashResult) (c *Comparison, err error) {
 	c = new(Comparison)
 	if c.Status, err = proto.Marshal(st); err != nil {
@@ -57,7 +57,7 @@ func DecodeComparison(b []byte) (*Comparison, error) {
 	return c, nil
 }
 
-// compared interprets the answer of a member, or the error in its place.
+// compared interprets a member's answer, or the error that came instead.
 func (c *Comparison) compared(err error) health.Compared {
 	out := health.Compared{Err: err}
 	if err != nil {
@@ -73,11 +73,11 @@ func (c *Comparison) compared(err error) health.Compared {
 	return out
 }
 
-// compareTime bounds the time of a comparison.
+// compareTime limits the duration of a comparison.
 const compareTime = 10 * time.Minute
 
-// comparing is a line of the stream of a comparison: the first has the members and the revision,
-// one for each member its hash, and the last the result.
+// comparing is a line in the stream of a comparison. The first has the members and the revision,
+// each later one a member's hash, and the last the result.
 type comparing struct {
 	Revision int64            `json:"revision,omitempty"`
 	Members  []comparedMember `json:"members,omitempty"`
@@ -85,8 +85,8 @@ type comparing struct {
 	Result   *comparedResult  `json:"result,omitempty"`
 }
 
-// comparedMember is a member whose data are compared. Without a hash and an error, it is still
-// reading.
+// comparedMember is a member whose data are compared. Without a hash and an error, the member is
+// still reading.
 type comparedMember struct {
 	ID      string `json:"id"`
 	Name    string `json:"name"`
@@ -95,13 +95,13 @@ type comparedMember struct {
 	Error   string `json:"error,omitempty"`
 }
 
-// comparedResult is what the check of data of the command doctor says.
+// comparedResult is the result of the data check of the command doctor.
 type comparedResult struct {
 	Findings  []health.Finding   `json:"findings"`
 	Unchecked []health.Unchecked `json:"not_checked"`
 }
 
-// serveCompare compares the data of the members at the newest revision that all have, as the
+// serveCompare compares the members' data at the newest revision that all of them have, as the
 // command doctor does.
 func (c *Console) serveCompare(r *request, out *lines) error {
 	if err := c.adminOnly(r,
@@ -159,7 +159,7 @@ func (c *Console) serveCompare(r *request, out *lines) error {
 	return out.send(comparing{Result: &result})
 }
 
-// compareAll asks the members that answer, all at the same time, and sends each answer.
+// compareAll asks all answering members concurrently, and sends each answer.
 func (c *Console) compareAll(ctx context.Context, e *health.Examination, revision int64,
 	out *lines) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -207,7 +207,7 @@ func (c *Console) compareAll(ctx context.Context, e *health.Examination, revisio
 	return nil
 }
 
-// sampleAll measures members at the same time.
+// sampleAll measures members concurrently.
 func (c *Console) sampleAll(ctx context.Context,
 	members []*etcdserverpb.Member) map[uint64]*reading {
 	ctx, cancel := context.WithTimeout(ctx, sampleInterval)

@@ -22,48 +22,49 @@ const (
 	Off  = "off"
 )
 
-// Config is what New needs.
+// Config is the input of New.
 type Config struct {
 	// Serve is Auto, On or Off.
 	Serve string
-	// Conn calls the services with the context of WithCaller, whose outgoing metadata have the
-	// token.
+	// Conn calls the services. Its calls use a context from WithCaller, whose outgoing metadata
+	// contain the token.
 	Conn grpc.ClientConnInterface
-	// WithCaller returns the context of calls for a browser: its address, the TLS state that
-	// identifies it, and a function that ends its request.
+	// WithCaller returns the context for a browser's calls. Its arguments are the browser's
+	// address, the TLS state that identifies the browser, and a function that ends its request.
 	WithCaller func(ctx context.Context, addr net.Addr, state *tls.ConnectionState,
 		cut func()) context.Context
 	// CertificateUsers is set if client certificates name users.
 	CertificateUsers bool
 	AuthEnabled      func() bool
-	// RequireAdmin returns an error if the credentials of the context (kv.Credentials) are not
-	// those of a user with the role root.
+	// RequireAdmin returns an error unless the credentials of the context (kv.Credentials) belong
+	// to a user with the role root.
 	RequireAdmin func(context.Context) error
-	// User returns the name of the user whose credentials a context has, empty if there is none.
+	// User returns the name of the user whose credentials are in a context, empty without
+	// credentials.
 	User func(context.Context) string
-	// Rights returns the name of the user whose credentials a context has, empty if there is none,
-	// and what it may do, as far as this member knows: everything, or the permissions of roles. The
-	// error is kv.ErrInvalidAuthToken for a token that is not valid.
+	// Rights returns the name of the user whose credentials are in a context, empty without
+	// credentials, and the user's rights as far as this member knows: everything, or the
+	// permissions of roles. The error is kv.ErrInvalidAuthToken if the token is not valid.
 	Rights func(context.Context) (user string, root bool, permissions []kv.Permission, err error)
-	// Leader returns whether this member knows a leader.
+	// Leader tells whether this member knows a leader.
 	Leader func() Leadership
-	// Watchers lists the watchers of a member, this one or another. The console checks RequireAdmin
-	// before.
+	// Watchers lists the watchers of this member or another. The console checks RequireAdmin before
+	// the call.
 	Watchers func(ctx context.Context, id uint64, q WatchersQuery) (*WatchersView, error)
 	// Self identifies this member.
 	Self Identity
-	// Sample measures a member, this one or another.
+	// Sample measures this member or another.
 	Sample func(ctx context.Context, id uint64) (*Sample, error)
-	// Compare returns what a member, this one or another, has for a comparison of data at a
-	// revision: it reads its whole store. The console checks RequireAdmin before.
+	// Compare returns the answer of this member or another for a comparison of data at a revision:
+	// the member reads its whole store. The console checks RequireAdmin before the call.
 	Compare func(ctx context.Context, id uint64, revision int64) (*Comparison, error)
-	// Hosts are the host names, in addition to addresses and localhost, that a request without TLS
-	// may be for.
+	// Hosts are the host names that a request without TLS may name, besides addresses and
+	// localhost.
 	Hosts []string
-	// Endpoints are the URLs of the member for clients, separated by commas, if the console is
-	// served at others, which have no gRPC.
+	// Endpoints are the member's URLs for clients, separated by commas. It is set if the console
+	// has its own URLs, which do not serve gRPC.
 	Endpoints string
-	// MaxRequestBytes is the limit of a request of the API.
+	// MaxRequestBytes is the size limit of a request to the API.
 	MaxRequestBytes int
 }
 
@@ -104,7 +105,7 @@ type Console struct {
 	api     *http.ServeMux
 	streams streams
 	sampler sampler
-	// comparing is held while the data of the members are compared: once at a time.
+	// comparing is held during a comparison of the members' data: only one may run.
 	comparing sync.Mutex
 
 	conn        *leaderConn
@@ -139,5 +140,5 @@ func New(c Config) (*Console, error) {
 	return h, nil
 }
 
-// Close ends the measuring and the streams of live numbers. Other streams end with their calls.
+// Close ends the measurements and the streams of live numbers. Other streams end with their calls.
 func (c *Console) Close() { c.sampler.close() }

@@ -268,7 +268,7 @@ func TestSampler(t *testing.T) {
 			rounds > want+1 {
 			t.Errorf("%d rounds in an hour with ten readers, want %d", rounds, want)
 		}
-		now, _ := s.state()
+		now, _ := s.measurements()
 		list := now.points[1]
 		if len(list) > maxPoints || len(list) < maxPoints-1 {
 			t.Errorf("%d points, want %d", len(list), maxPoints)
@@ -293,7 +293,7 @@ func TestSampler(t *testing.T) {
 		if running {
 			t.Error("the sampler runs without a reader")
 		}
-		if now, _ := s.state(); now.last != nil {
+		if now, _ := s.measurements(); now.last != nil {
 			t.Error("what was seen long ago is shown as the present")
 		}
 		before = count.Load()
@@ -325,10 +325,10 @@ func TestSamplerShowsFirstAnswers(t *testing.T) {
 			after   time.Duration
 			pending []string
 		}{{firstLook, []string{"m3"}}, {sampleInterval - firstLook, nil}, {sampleInterval, nil}} {
-			_, changed := h.sampler.state()
+			_, changed := h.sampler.measurements()
 			start := time.Now()
 			<-changed
-			now, _ := h.sampler.state()
+			now, _ := h.sampler.measurements()
 			o := h.overview(members, now, true)
 			if took := time.Since(start); took != want.after ||
 				!slices.Equal(o.Pending, want.pending) ||
@@ -349,10 +349,10 @@ func TestLastState(t *testing.T) {
 	members := []*etcdserverpb.Member{{ID: 1, Name: "m1"}, {ID: 2, Name: "m2"}, {ID: 3, Name: "m3"}}
 	dead := read(nil, errRefused, time.Now())
 	old := readingOf(t, 2, 7, "")
-	h.sampler.keep(map[uint64]*reading{1: readingOf(t, 1, 7, ""), 2: old, 3: dead}, time.Now())
+	h.sampler.keepRound(map[uint64]*reading{1: readingOf(t, 1, 7, ""), 2: old, 3: dead}, time.Now())
 	last := map[uint64]*reading{1: readingOf(t, 1, 8, ""), 2: dead, 3: dead}
-	h.sampler.keep(last, time.Now())
-	now, _ := h.sampler.state()
+	h.sampler.keepRound(last, time.Now())
+	now, _ := h.sampler.measurements()
 	now.last = last
 	o := h.overview(members, now, true)
 	for i, want := range []struct {
@@ -369,8 +369,8 @@ func TestLastState(t *testing.T) {
 			t.Errorf("%s: %+v, state %+v", m.Name, m, m.State)
 		}
 	}
-	h.sampler.keep(map[uint64]*reading{1: last[1]}, time.Now())
-	if now, _ := h.sampler.state(); len(now.seen) != 1 {
+	h.sampler.keepRound(map[uint64]*reading{1: last[1]}, time.Now())
+	if now, _ := h.sampler.measurements(); len(now.seen) != 1 {
 		t.Errorf("%d members are kept of 1", len(now.seen))
 	}
 }
@@ -613,11 +613,11 @@ func TestTail(t *testing.T) {
 					Value: []byte("v")}})
 		}
 		res.Header.Revision = revision
-		x.add(res, nil)
+		x.addResponse(res, nil)
 	}
 	take := func() (events int, skipped int64, last int64) {
 		for {
-			line, rest, _ := x.take()
+			line, rest, _ := x.takeLine()
 			if line == nil {
 				return events, skipped, last
 			}
@@ -662,8 +662,8 @@ func TestTail(t *testing.T) {
 		t.Errorf("%d events up to %d of one of many tails, %d skipped", n, last, skipped)
 	}
 	add(2, []byte("k"))
-	x.add(nil, errRefused)
-	if line, _, err := x.take(); err != errRefused || len(line.Events) != 2 {
+	x.addResponse(nil, errRefused)
+	if line, _, err := x.takeLine(); err != errRefused || len(line.Events) != 2 {
 		t.Errorf("%v, %v", line, err)
 	}
 }
@@ -672,10 +672,10 @@ func TestTail(t *testing.T) {
 func TestTailCutsKeys(t *testing.T) {
 	x := &tail{wake: make(chan struct{}, 1), streams: &streams{}}
 	for _, n := range []int{maxTailKey, maxTailKey + 1, 1 << 20} {
-		x.add(&etcdserverpb.WatchResponse{Header: &etcdserverpb.ResponseHeader{},
+		x.addResponse(&etcdserverpb.WatchResponse{Header: &etcdserverpb.ResponseHeader{},
 			Events: []*mvccpb.Event{{Kv: &mvccpb.KeyValue{Key: make([]byte, n), ModRevision: 5}}}},
 			nil)
-		line, _, _ := x.take()
+		line, _, _ := x.takeLine()
 		if e := line.Events[0]; len(e.Key) != maxTailKey || e.Cut != (n > maxTailKey) {
 			t.Errorf("a key of %d bytes is sent with %d, cut: %v", n, len(e.Key), e.Cut)
 		}

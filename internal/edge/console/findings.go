@@ -8,11 +8,11 @@ import (
 	"vigil/internal/health"
 )
 
-// dataCompared is why the data of members are not compared all the time.
+// dataCompared is the reason why the members' data are not compared all the time.
 const dataCompared = "the data are compared when somebody asks for it, because each member reads its whole store then"
 
-// examination is what the checks of the command doctor need, but the data, from the newest
-// readings.
+// examination is the input of the checks of the command doctor, from the newest readings. It does
+// not contain the comparison of data.
 func (c *Console) examination(members []*etcdserverpb.Member,
 	last map[uint64]*reading) *health.Examination {
 	e := &health.Examination{Round: &health.Round{At: time.Now(), Members: members,
@@ -35,7 +35,7 @@ func (c *Console) examination(members []*etcdserverpb.Member,
 	return e
 }
 
-// endpoint returns the address that a member advertises, for commands in the advice.
+// endpoint returns a member's advertised address, for commands in the advice.
 func endpoint(m *etcdserverpb.Member) string {
 	if len(m.ClientURLs) > 0 {
 		return m.ClientURLs[0]

@@ -11,19 +11,21 @@ import (
 	"time"
 )
 
-// apiPrefix is the prefix of the API, requestHeader the header that all requests to it have. Pages
-// of other origins cannot send it: a browser asks for permission first, which is never given.
+// apiPrefix is the prefix of the API. requestHeader is the header that every request to it must
+// have. Pages of other origins cannot send it: a browser first asks for permission, which is never
+// given.
 const (
 	apiPrefix     = Prefix + "api/"
 	requestHeader = "X-Vigil-Console"
 )
 
-// policy is the Content-Security-Policy of all responses: only files of the console itself, no
-// inline script or style, no frames.
+// policy is the Content-Security-Policy of all responses: only the console's own files, no inline
+// scripts or styles, no frames.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 
-// bodyTimeout bounds the time to receive a request and to send a response that is no stream.
+// bodyTimeout limits the time to receive a request, and the time to send a response that is not a
+// stream.
 const bodyTimeout = time.Minute
 
 // ServeHTTP implements http.Handler.
@@ -68,10 +70,11 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.api.ServeHTTP(w, r)
 }
 
-// maxBody is the largest body: base64 makes four bytes of three, and there are other fields.
+// maxBody is the largest body: base64 turns three bytes into four, and there are other fields.
 func (c *Console) maxBody() int64 { return 2*int64(c.MaxRequestBytes) + 64<<10 }
 
-// closed returns why the console is not served on the connection of a request, or an empty text.
+// closed returns the reason why the console is not served on the connection of a request, "" if it
+// is served.
 func (c *Console) closed(r *http.Request) string {
 	switch {
 	case c.Serve == Off:
@@ -83,12 +86,13 @@ func (c *Console) closed(r *http.Request) string {
 		"disabled.\nOpen it on the machine of the member (http://127.0.0.1:PORT/console/), enable authentication, or start the member with --console=on."
 }
 
-// forwarding are the headers by which a proxy says that the request is of somebody else, who may be
-// anywhere.
+// forwarding lists the headers with which a proxy says that it forwards a request of somebody else,
+// who may be anywhere.
 var forwarding = []string{"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip"}
 
-// onLoopback reports whether a request is of a program on this machine. The address of the other
-// end counts too, since a kernel can be told to route packets of others to loopback addresses.
+// onLoopback reports whether a request comes from a program on this machine. It also checks the
+// other end's address, because a kernel can be configured to route other machines' packets to
+// loopback addresses.
 func onLoopback(r *http.Request) bool {
 	if slices.ContainsFunc(forwarding, func(name string) bool { return len(r.Header[name]) > 0 }) {
 		return false
@@ -103,8 +107,8 @@ func onLoopback(r *http.Request) bool {
 	return false
 }
 
-// knownHost reports whether the Host of a request can be this member. With TLS the certificate
-// answers that.
+// knownHost reports whether the Host of a request can mean this member. With TLS the certificate
+// decides that.
 func (c *Console) knownHost(r *http.Request) bool {
 	if r.TLS != nil {
 		return true
@@ -124,7 +128,7 @@ func hostname(r *http.Request) string {
 	return r.Host
 }
 
-// foreign returns why a request does not come from a page of the console, or an empty text.
+// foreign returns the reason why a request does not come from a page of the console, "" if it does.
 func foreign(r *http.Request) string {
 	if r.Header.Get(requestHeader) == "" {
 		return "the header " + requestHeader + " is missing"

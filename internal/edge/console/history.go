@@ -14,26 +14,26 @@ import (
 	"vigil/internal/edge/console/decode"
 )
 
-// Bounds of a history.
+// Limits of a history.
 const (
 	maxVersions = 50              // of a key in one answer
 	maxChanges  = 500             // of the store in one answer
 	scanTime    = 5 * time.Second // to read old revisions
 )
 
-// version is a change of a key.
+// version is one change of a key.
 type version struct {
 	keyView
 	Deleted bool `json:"deleted,omitempty"`
 	Size    int  `json:"size"`
-	// Text is the beginning of the value, if it is a text.
+	// Text is the beginning of the value if that is text.
 	Text string `json:"text,omitempty"`
-	// Cut is set if only the beginning of the key is here.
+	// Cut is set if the key is cut off.
 	Cut bool `json:"cut,omitempty"`
 	span
 }
 
-// maxExcerpt limits the beginning of a value in a list.
+// maxExcerpt limits the excerpt of a value in a list.
 const maxExcerpt = 200
 
 func versionOf(kv *mvccpb.KeyValue, deleted bool) version {
@@ -44,19 +44,19 @@ func versionOf(kv *mvccpb.KeyValue, deleted bool) version {
 	return v
 }
 
-// versions is a part of the history of a key, the newest change first.
+// versions is a part of a key's history, the newest change first.
 type versions struct {
 	Now      int64     `json:"now"`
-	Compact  int64     `json:"compact"` // 0 if not known
+	Compact  int64     `json:"compact"` //  0 if unknown
 	Versions []version `json:"versions"`
-	// Before is where the next part begins, 0 at the end.
+	// Before is the start of the next part, 0 at the end.
 	Before int64 `json:"before,omitempty"`
-	// Unread is set if there may be older changes: reading old revisions took too long.
+	// Unread is set if there may be older changes, because reading old revisions took too long.
 	Unread bool `json:"unread,omitempty"`
 }
 
-// serveHistory lists the changes of a key before a revision. The changes since the key was created
-// are read one by one; those before from the history of the store.
+// serveHistory lists the changes of a key before a revision. It reads the changes since the key's
+// creation one by one, and older ones from the history of the store.
 func (c *Console) serveHistory(r *request) (any, error) {
 	key, err := r.bytes("key")
 	if err != nil {
@@ -92,7 +92,7 @@ func (c *Console) serveHistory(r *request) (any, error) {
 		rev = v.Mod - 1
 	}
 	if rev > 0 && len(out.Versions) < maxVersions {
-		rev, err = c.older(r.ctx, key, rev, out)
+		rev, err = c.addOlder(r.ctx, key, rev, out)
 		if err != nil {
 			return nil, err
 		}
@@ -100,12 +100,12 @@ func (c *Console) serveHistory(r *request) (any, error) {
 	if rev > 0 {
 		out.Before = rev + 1
 	}
-	return out, c.times.date(r.ctx, out.Versions)
+	return out, c.times.dateChanges(r.ctx, out.Versions)
 }
 
-// older adds changes up to a revision at which the key does not exist, from the history of the
-// store. It returns the revision up to which there may be more, 0 if there is none.
-func (c *Console) older(ctx context.Context, key []byte, upTo int64, out *versions) (int64, error) {
+// addOlder adds changes from the history of the store, up to a revision at which the key does not
+// exist. It returns the revision up to which there may be more, 0 if there are none.
+func (c *Console) addOlder(ctx context.Context, key []byte, upTo int64, out *versions) (int64, error) {
 	found, err := c.backward(ctx, &etcdserverpb.WatchCreateRequest{Key: key}, 1, upTo,
 		maxVersions-len(out.Versions))
 	if err != nil {
@@ -116,7 +116,7 @@ func (c *Console) older(ctx context.Context, key []byte, upTo int64, out *versio
 	if found.before > 0 || found.compact == 0 || found.compact > upTo {
 		return found.before, nil
 	}
-	// The compaction has kept the state of the key at its revision.
+	// The compaction has kept the key's state at its revision.
 	if len(out.Versions) == maxVersions {
 		return found.compact, nil
 	}
@@ -130,10 +130,10 @@ func (c *Console) older(ctx context.Context, key []byte, upTo int64, out *versio
 	return 0, nil
 }
 
-// scan calls f for the events of a watch up to a revision, until f returns false. done is false if
-// the time was too short. If the start is compacted, the scan begins after the compact revision,
-// which is returned.
-func (c *Console) scan(ctx context.Context, create *etcdserverpb.WatchCreateRequest, upTo int64,
+// scanEvents calls f for the events of a watch up to a revision, until f returns false. done is
+// false if the time ran out. If the start is compacted, it begins after the compact revision and
+// returns that revision.
+func (c *Console) scanEvents(ctx context.Context, create *etcdserverpb.WatchCreateRequest, upTo int64,
 	f func(*mvccpb.Event) bool) (compact int64, done bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
@@ -155,7 +155,7 @@ func (c *Console) scan(ctx context.Context, create *etcdserverpb.WatchCreateRequ
 	}
 }
 
-// scanOnce is scan without the retry: compact is set if the start is compacted.
+// scanOnce is scanEvents without the retry. compact is set if the start is compacted.
 func (c *Console) scanOnce(ctx context.Context, create *etcdserverpb.WatchCreateRequest, upTo int64,
 	f func(*mvccpb.Event) bool) (compact int64, done bool, err error) {
 	if create.StartRevision > upTo {
@@ -171,7 +171,7 @@ func (c *Console) scanOnce(ctx context.Context, create *etcdserverpb.WatchCreate
 	if err := st.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: create}}); err != nil {
 		return 0, false, err
 	}
-	// A progress notification at a revision shows that there is no event up to it.
+	// A progress notification at a revision shows that no more events up to it follow.
 	go askProgress(ctx, st)
 	for {
 		res, err := st.Recv()
@@ -195,7 +195,7 @@ func (c *Console) scanOnce(ctx context.Context, create *etcdserverpb.WatchCreate
 	}
 }
 
-// canceled is the error of a watcher that was canceled.
+// canceled returns the error of a canceled watcher.
 func canceled(res *etcdserverpb.WatchResponse) error {
 	text := res.CancelReason
 	if text == "" {
@@ -210,8 +210,8 @@ func canceled(res *etcdserverpb.WatchResponse) error {
 	return f
 }
 
-// askProgress asks for progress notifications until the context ends: one is sent only when the
-// watcher has caught up.
+// askProgress requests progress notifications until the context ends: the server sends one only
+// when the watcher has caught up.
 func askProgress(ctx context.Context, st etcdserverpb.Watch_WatchClient) {
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
 		if st.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_ProgressRequest{ProgressRequest: &etcdserverpb.WatchProgressRequest{}}}) != nil {
@@ -225,21 +225,20 @@ func askProgress(ctx context.Context, st etcdserverpb.Watch_WatchClient) {
 	}
 }
 
-// changes is a part of the changes of the store between two revisions, the newest first.
+// changes is a part of the changes in the store between two revisions, the newest first.
 type changes struct {
 	Now     int64     `json:"now"`
 	Compact int64     `json:"compact"`
 	Changes []version `json:"changes"`
 	// Before is the newest revision of the next part, 0 at the end.
 	Before int64 `json:"before,omitempty"`
-	// Unread is set if reading took too long for more.
+	// Unread is set if there may be more, but reading took too long.
 	Unread bool `json:"unread,omitempty"`
-	// Cut is a revision with more changes than one answer has; those that are not here are in no
-	// part.
+	// Cut is a revision with more changes than fit in one answer. No part has the missing ones.
 	Cut int64 `json:"cut,omitempty"`
 }
 
-// serveChanges lists what changed below a prefix between two revisions.
+// serveChanges lists the changes below a prefix between two revisions.
 func (c *Console) serveChanges(r *request) (any, error) {
 	prefix, err := r.bytes("prefix")
 	if err != nil {
@@ -274,22 +273,21 @@ func (c *Console) serveChanges(r *request) (any, error) {
 	out.Changes = append(out.Changes, found.list...)
 	out.Compact, out.Before, out.Unread, out.Cut = found.compact, found.before,
 		found.unread, found.cut
-	return out, c.times.date(r.ctx, out.Changes)
+	return out, c.times.dateChanges(r.ctx, out.Changes)
 }
 
-// newestFirst is what was found of the changes between two revisions.
+// newestFirst is the result of a search for the changes between two revisions.
 type newestFirst struct {
 	list    []version
-	compact int64 // 0 if not met
-	before  int64 // the newest revision that was not looked at, 0 if there is none
-	cut     int64 // a revision of which only some changes are in the list
-	unread  bool  // the time was too short for more
+	compact int64 //  0 if no compaction was found
+	before  int64 //  the newest unread revision, 0 if there is none
+	cut     int64 //  a revision with only some of its changes in the list
+	unread  bool  //  the time ran out
 }
 
-// backward returns the newest changes of what a watch sees between two revisions, about as many as
-// are wanted. A watch reads forward, so they are found in spans of revisions, each longer than the
-// one after it. What a span that takes too long has found is older than what is missing, and is not
-// used.
+// backward returns about as many of the newest changes as are wanted. A watch reads forward, so
+// backward reads spans of revisions from the newest to the oldest, each longer than the one before.
+// It discards a span that takes too long: that span lacks its newer changes.
 func (c *Console) backward(ctx context.Context, create *etcdserverpb.WatchCreateRequest, first,
 	last int64, most int) (out newestFirst, err error) {
 	left, until := room(maxPageBytes), time.Now().Add(scanTime)
@@ -300,9 +298,9 @@ func (c *Console) backward(ctx context.Context, create *etcdserverpb.WatchCreate
 		}
 		create.StartRevision = max(first, last-span+1)
 		start, found := create.StartRevision, newest{most: most - len(out.list), room: int(left)}
-		compact, done, err := c.scan(ctx, create, last, func(e *mvccpb.Event) bool {
+		compact, done, err := c.scanEvents(ctx, create, last, func(e *mvccpb.Event) bool {
 			if e.Kv.ModRevision <= last {
-				found.add(versionOf(e.Kv, e.Type == mvccpb.DELETE))
+				found.addVersion(versionOf(e.Kv, e.Type == mvccpb.DELETE))
 			}
 			return e.Kv.ModRevision <= last
 		})
@@ -317,7 +315,7 @@ func (c *Console) backward(ctx context.Context, create *etcdserverpb.WatchCreate
 			for _, v := range slices.Backward(g.changes) {
 				out.list = append(out.list, v)
 			}
-			left.take(g.size)
+			left.reserve(g.size)
 			if g.cut {
 				out.cut = g.changes[0].Mod
 			}
@@ -333,23 +331,23 @@ func (c *Console) backward(ctx context.Context, create *etcdserverpb.WatchCreate
 	return out, nil
 }
 
-// newest keeps the newest of the changes that are added in their order: whole revisions, the last
-// ones for which there is room.
+// newest keeps the newest of the added changes, which arrive in order. It keeps whole revisions,
+// the last for which there is room.
 type newest struct {
-	most, room int // changes, and bytes of their keys
+	most, room int //  the number of changes, and the bytes of their keys
 	revisions  []oneRevision
 	n, size    int
-	dropped    int64 // the newest revision that is not kept
+	dropped    int64 //  the newest discarded revision
 }
 
-// oneRevision has the changes of a revision. It is cut if it alone is too large for an answer.
+// oneRevision has the changes of one revision. It is cut if it alone is too large for an answer.
 type oneRevision struct {
 	changes []version
 	size    int
 	cut     bool
 }
 
-func (w *newest) add(v version) {
+func (w *newest) addVersion(v version) {
 	if n := len(w.revisions); n == 0 || w.revisions[n-1].changes[0].Mod != v.Mod {
 		w.revisions = append(w.revisions, oneRevision{})
 	}
@@ -371,7 +369,7 @@ func (w *newest) add(v version) {
 	}
 }
 
-// difference is what differs between a key at two revisions.
+// difference compares a key at two revisions.
 type difference struct {
 	Diff string `json:"diff"`
 	Cut  bool   `json:"cut"`
@@ -412,7 +410,7 @@ func (c *Console) serveDiff(r *request) (any, error) {
 	}
 	texts := [2]string{shownForm(values[0]), shownForm(values[1])}
 	if texts[0] == texts[1] && !d.Missing {
-		// A form may hide what differs, such as the spaces of JSON or the last line end.
+		// A form may hide the difference, such as spaces in JSON or the last line end.
 		texts = [2]string{hexForm(values[0]), hexForm(values[1])}
 	}
 	out := diff.Diff(names[0], []byte(texts[0]), names[1], []byte(texts[1]))
@@ -420,7 +418,7 @@ func (c *Console) serveDiff(r *request) (any, error) {
 	return d, nil
 }
 
-// shownForm returns the form in which a value is shown, as whole lines.
+// shownForm returns the form that shows a value, as whole lines.
 func shownForm(value []byte) string {
 	return wholeLines(decode.Views(value[:min(len(value), maxShown)])[0].Text)
 }

@@ -14,24 +14,24 @@ import (
 	"vigil/internal/folders"
 )
 
-// Bounds of lists of keys.
+// Limits of lists of keys.
 const (
-	maxEntries = 200    // of a level of the tree, or of the results of a search
-	maxVisited = 50_000 // keys that one request of a search visits
+	maxEntries = 200    //  of one level of the tree, or of one page of a search
+	maxVisited = 50_000 //  keys that one search request visits
 	searchTime = 2 * time.Second
-	// bytes of keys times bytes of the pattern that one request of a search compares
+	// bytes of keys times bytes of the pattern that one search request compares
 	maxWork = 1 << 30
 )
 
-// maxPageBytes limits the bytes of keys in an answer, of which each may be as large as a request.
-// The first is always in.
+// maxPageBytes limits the bytes of keys in an answer: one key may be as large as a request. The
+// first key is always included.
 const maxPageBytes = 1 << 20
 
-// room is the bytes that an answer has left.
+// room is how many bytes may still be added to an answer.
 type room int
 
-// take takes bytes, and returns false if there is no room any more.
-func (r *room) take(n int) bool {
+// reserve reserves bytes, and returns false if there is no room left.
+func (r *room) reserve(n int) bool {
 	if *r <= 0 {
 		return false
 	}
@@ -61,13 +61,13 @@ type entry struct {
 	*keyView
 	Prefix []byte `json:"prefix,omitempty"`
 	Count  int64  `json:"count,omitempty"`
-	// Size and Text are of the value, if they were asked for; Size is -1 if the values of the page
-	// are too large to be read.
+	// Size and Text describe the value if the request asks for them. Size is -1 if the values of
+	// the page are too large to be read.
 	Size *int   `json:"size,omitempty"`
 	Text string `json:"text,omitempty"`
 }
 
-// page is a part of a list. After is where the next part begins, empty at the end.
+// page is a part of a list. After is the start of the next part, empty at the end.
 type page struct {
 	Revision int64   `json:"revision"` // of the store, at which all parts of a list are read
 	Now      int64   `json:"now"`      // the newest revision
@@ -75,20 +75,19 @@ type page struct {
 	Total    int64   `json:"total"`
 	After    []byte  `json:"after,omitempty"`
 	Visited  int64   `json:"visited,omitempty"`
-	// Sorted is set if the entries are the first ones of the whole range in the order that was
-	// asked for.
+	// Sorted is set if the entries are the first of the whole range in the requested order.
 	Sorted bool `json:"sorted,omitempty"`
 }
 
-// endOf returns the end of the range of keys with a prefix.
+// endOf returns the end of the range of all keys with a prefix.
 func endOf(prefix []byte) []byte { return folders.End(prefix) }
 
-// from returns the first key of a range as the API wants it.
+// from returns the first key of a range in the form of the API.
 func from(key []byte) []byte { return folders.From(key) }
 
-// rangeOnce reads a part of a range whose keys and values are used before the next part is read.
-// The memory of a large answer counts as in use until the context of its call ends, and a request
-// of many calls must not count them all at once.
+// rangeOnce reads a part of a range. The caller uses its keys and values before it reads the next
+// part: the memory of a large answer counts as in use until the context of its call ends, and a
+// request of many calls must not count all of them at once.
 func (c *Console) rangeOnce(ctx context.Context,
 	in *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -104,8 +103,8 @@ func (c *Console) ranged(ctx context.Context, key, end []byte, rev,
 			KeysOnly: true})
 }
 
-// serveTree lists one level of the tree: the keys with a prefix, of which those that have the
-// separator after the prefix are one line.
+// serveTree lists one level of the tree: the keys with a prefix. Keys that share a part up to the
+// next separator are one line.
 func (c *Console) serveTree(r *request) (any, error) {
 	prefix, err := r.bytes("prefix")
 	if err != nil {
@@ -142,7 +141,7 @@ func (c *Console) serveTree(r *request) (any, error) {
 		switch {
 		case err != nil:
 			return nil, err
-		case len(p.Entries) == maxEntries || !left.take(len(e.Key)):
+		case len(p.Entries) == maxEntries || !left.reserve(len(e.Key)):
 			p.After = e.Key
 			return p, nil
 		case e.Folder == nil:
@@ -161,7 +160,8 @@ func (c *Console) serveTree(r *request) (any, error) {
 	return p, nil
 }
 
-// search is what a search looks for, in which order, and with what.
+// search describes a search: the range, the pattern, the order, and which parts of the values to
+// return.
 type search struct {
 	key, end, after []byte
 	rev             int64
@@ -204,9 +204,9 @@ func (r *request) search() (s search, err error) {
 	return s, err
 }
 
-// serveSearch lists the keys of a range, or those of them that match a pattern. Another order than
-// by key is that of the whole range, if it has at most maxVisited keys and there is no pattern;
-// otherwise the page is sorted by the browser.
+// serveSearch lists the keys of a range that match a pattern, or all of them. An order other than
+// by key covers the whole range if the range has at most maxVisited keys and there is no pattern.
+// Otherwise the browser sorts the page.
 func (c *Console) serveSearch(r *request) (any, error) {
 	s, err := r.search()
 	if err != nil {
@@ -224,12 +224,12 @@ func (c *Console) serveSearch(r *request) (any, error) {
 	}
 	byKey := s.sort == etcdserverpb.RangeRequest_KEY && s.order == etcdserverpb.RangeRequest_ASCEND
 	if !byKey && s.pattern == "" && all.Count <= maxVisited {
-		err = c.sorted(r.ctx, &s, p)
+		err = c.addSorted(r.ctx, &s, p)
 	} else {
-		err = c.visit(r.ctx, &s, p)
+		err = c.addMatching(r.ctx, &s, p)
 	}
 	if err == nil && s.values {
-		err = c.values(r.ctx, p)
+		err = c.addValues(r.ctx, p)
 	}
 	if err != nil {
 		return nil, err
@@ -237,8 +237,8 @@ func (c *Console) serveSearch(r *request) (any, error) {
 	return p, nil
 }
 
-// sorted adds the first keys of a range in an order.
-func (c *Console) sorted(ctx context.Context, s *search, p *page) error {
+// addSorted adds the first keys of a range in an order.
+func (c *Console) addSorted(ctx context.Context, s *search, p *page) error {
 	p.Sorted = true
 	list, err := c.rangeOnce(ctx,
 		&etcdserverpb.RangeRequest{Key: from(s.key), RangeEnd: s.end, Revision: p.Revision,
@@ -249,7 +249,7 @@ func (c *Console) sorted(ctx context.Context, s *search, p *page) error {
 	}
 	left := room(maxPageBytes)
 	for _, kv := range list.Kvs {
-		if !left.take(len(kv.Key)) {
+		if !left.reserve(len(kv.Key)) {
 			break
 		}
 		view := viewKey(kv)
@@ -258,8 +258,8 @@ func (c *Console) sorted(ctx context.Context, s *search, p *page) error {
 	return nil
 }
 
-// visit adds the keys of a range that match, in their order.
-func (c *Console) visit(ctx context.Context, s *search, p *page) error {
+// addMatching adds the matching keys of a range, in the order of keys.
+func (c *Console) addMatching(ctx context.Context, s *search, p *page) error {
 	key := s.key
 	if bytes.Compare(s.after, key) > 0 {
 		key = s.after
@@ -271,12 +271,12 @@ func (c *Console) visit(ctx context.Context, s *search, p *page) error {
 			return err
 		}
 		for _, kv := range list.Kvs {
-			if len(p.Entries) == maxEntries || !work.take(len(kv.Key)*(1+len(s.pattern))) {
+			if len(p.Entries) == maxEntries || !work.reserve(len(kv.Key)*(1+len(s.pattern))) {
 				p.After = kv.Key
 				return nil
 			}
 			if p.Visited++; s.match(kv.Key) {
-				if !left.take(len(kv.Key)) {
+				if !left.reserve(len(kv.Key)) {
 					p.After = kv.Key
 					return nil
 				}
@@ -298,9 +298,9 @@ func (c *Console) visit(ctx context.Context, s *search, p *page) error {
 // maxValueBytes limits the values that are read for the entries of a page.
 const maxValueBytes = 16 << 20
 
-// values adds the sizes and the beginnings of the values of a page, one after the other: all at
-// once could be of any size.
-func (c *Console) values(ctx context.Context, p *page) error {
+// addValues adds the sizes and beginnings of a page's values. It reads one value at a time, because
+// all together could have any size.
+func (c *Console) addValues(ctx context.Context, p *page) error {
 	left, until := room(maxValueBytes), time.Now().Add(searchTime)
 	for i := range p.Entries {
 		e := &p.Entries[i]
@@ -315,7 +315,7 @@ func (c *Console) values(ctx context.Context, p *page) error {
 		}
 		if len(res.Kvs) == 1 {
 			v := versionOf(res.Kvs[0], false)
-			left.take(v.Size)
+			left.reserve(v.Size)
 			e.Size, e.Text = &v.Size, v.Text
 		}
 	}
@@ -325,8 +325,9 @@ func (c *Console) values(ctx context.Context, p *page) error {
 // maxPattern limits a pattern.
 const maxPattern = 1000
 
-// matcher returns the test of a pattern: with * or ? or [ a pattern for the whole key, in which *
-// does not match a slash and ** matches everything; otherwise a part of the key.
+// matcher returns a function that tests keys for a pattern. A pattern with *, ? or [ must match the
+// whole key: * does not match a slash, and ** matches everything. Any other pattern must occur in
+// the key.
 func matcher(pattern string) (func(key []byte) bool, error) {
 	switch {
 	case pattern == "":
@@ -343,12 +344,12 @@ func matcher(pattern string) (func(key []byte) bool, error) {
 		return nil, badRequest("the pattern %q: %v", pattern, err)
 	}
 	return func(key []byte) bool {
-		ok, _ := path.Match(pattern, string(key)) // checked above
+		ok, _ := path.Match(pattern, string(key)) //  the pattern was checked above
 		return ok
 	}, nil
 }
 
-// globstar matches the pieces between ** one after the other, as texts.
+// globstar matches the literal pieces between ** one after the other.
 func globstar(pattern string) (func(key []byte) bool, error) {
 	parts := bytes.Split([]byte(pattern), []byte("**"))
 	for _, p := range parts {
@@ -374,7 +375,7 @@ func globstar(pattern string) (func(key []byte) bool, error) {
 	}, nil
 }
 
-// serveCount returns the number of keys of a range, for the question before they are deleted.
+// serveCount returns the number of keys in a range, which the browser shows before it deletes them.
 func (c *Console) serveCount(r *request) (any, error) {
 	key, err := r.bytes("key")
 	if err != nil {
@@ -395,7 +396,7 @@ func (c *Console) serveCount(r *request) (any, error) {
 	return map[string]int64{"count": n.Count, "revision": n.Header.Revision}, nil
 }
 
-// conflict is the error of a write of a key that has changed meanwhile.
+// conflict returns the error of a write to a key that has changed since the reader saw it.
 func conflict(current *mvccpb.KeyValue) error {
 	f := &failure{Status: http.StatusConflict, Code: "conflict",
 		Text: "the key was changed by somebody else after it was read here; nothing was written",

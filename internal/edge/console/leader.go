@@ -15,24 +15,24 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// leaderConn calls the services of this member. A call that needs a leader waits only handOverTime
-// while there is none. Then a read is answered with the data of this member, if its request allows
-// that, and everything else is refused.
+// leaderConn calls the services of this member. Calls that need a leader wait only handOverTime
+// without one. Then a read is answered from the data of this member if its request allows that, and
+// everything else is rejected.
 type leaderConn struct {
 	grpc.ClientConnInterface
 	name   string // of this member
 	leader func() Leadership
 }
 
-// Leadership is whether a member knows a leader, and if not, since when; the zero time if it has
+// Leadership tells whether a member knows a leader, and if not, since when. Since is zero if it has
 // never known one.
 type Leadership struct {
 	Known bool
 	Lost  time.Time
 }
 
-// needsLeader are the calls that need a leader, and whether it matters what became of one that was
-// under way when the leader was lost. Reads of keys need a leader, too, unless they are
+// needsLeader lists the calls that need a leader. The value tells whether a call's outcome matters
+// if the leader was lost during the call. Reads of keys also need a leader, unless they are
 // serializable.
 var needsLeader = map[string]struct{ changes bool }{
 	etcdserverpb.KV_Range_FullMethodName:       {},
@@ -64,14 +64,14 @@ var needsLeader = map[string]struct{ changes bool }{
 	timesMethod("Spans"):                                  {}, timesMethod("RevisionAt"): {},
 }
 
-// leaderPause is how often a call that waits looks whether there is a leader.
+// leaderPause is how often a waiting call checks whether there is a leader.
 const leaderPause = 100 * time.Millisecond
 
-// handOverTime is how long after the loss of a leader a call still waits for the next one: that
-// long takes a hand-over, or an election after the leader's process has ended.
+// handOverTime is how long after the loss of a leader a call still waits for the next one: a
+// hand-over takes that long, or an election after the leader's process has ended.
 const handOverTime = 500 * time.Millisecond
 
-// errLeaderLost is why a call was given up.
+// errLeaderLost is the reason for giving up a call.
 var errLeaderLost = errors.New("the leader was lost")
 
 // Invoke implements grpc.ClientConnInterface.
@@ -83,9 +83,9 @@ func (l *leaderConn) Invoke(ctx context.Context, method string, in, out any,
 		return l.ClientConnInterface.Invoke(ctx, method, in, out, opts...)
 	}
 	data, _ := ctx.Value(localKey{}).(*localData)
-	if !l.lacksLeader() && !data.used() {
-		// The memory of an answer counts until its context ends, so that this one ends only if
-		// there is no answer, or with ctx.
+	if !l.lacksLeader() && !data.wasUsed() {
+		// The memory of an answer counts until its context ends, so this context ends only without
+		// an answer, or with ctx.
 		waiting, giveUp := context.WithCancelCause(ctx)
 		over := make(chan struct{})
 		look := time.AfterFunc(leaderPause, func() { l.awaitLoss(over, giveUp) })
@@ -101,7 +101,7 @@ func (l *leaderConn) Invoke(ctx context.Context, method string, in, out any,
 				Next: "look at the overview; read again when there is a leader"}
 		}
 	}
-	reason := l.since()
+	reason := l.sinceText()
 	if field == nil || data == nil {
 		return &failure{Status: http.StatusServiceUnavailable, Code: "leaderless",
 			Text: "no leader: " + reason + ", and this needs one",
@@ -113,8 +113,8 @@ func (l *leaderConn) Invoke(ctx context.Context, method string, in, out any,
 	return l.ClientConnInterface.Invoke(ctx, method, local, out, opts...)
 }
 
-// serializableField returns the field of a request for an answer that this member gives alone, nil
-// if there is none.
+// serializableField returns the request's field that asks this member to answer alone, nil if there
+// is none.
 func serializableField(in any) protoreflect.FieldDescriptor {
 	if m, ok := in.(proto.Message); ok {
 		return m.ProtoReflect().Descriptor().Fields().ByName("serializable")
@@ -122,7 +122,7 @@ func serializableField(in any) protoreflect.FieldDescriptor {
 	return nil
 }
 
-// awaitLoss gives a call up when there is no leader any more, unless it is over before.
+// awaitLoss gives a call up when there is no longer a leader, unless the call ends earlier.
 func (l *leaderConn) awaitLoss(over <-chan struct{}, giveUp context.CancelCauseFunc) {
 	t := time.NewTicker(leaderPause)
 	defer t.Stop()
@@ -136,7 +136,7 @@ func (l *leaderConn) awaitLoss(over <-chan struct{}, giveUp context.CancelCauseF
 	giveUp(errLeaderLost)
 }
 
-// lacksLeader reports whether there is no leader, and has not been for handOverTime.
+// lacksLeader reports whether there has been no leader for handOverTime or longer.
 func (l *leaderConn) lacksLeader() bool {
 	led := l.leader()
 	if led.Known {
@@ -146,8 +146,8 @@ func (l *leaderConn) lacksLeader() bool {
 	return lost < 0 || lost >= handOverTime // the clock may have been set back
 }
 
-// since says how long there has been no leader.
-func (l *leaderConn) since() string {
+// sinceText describes how long there has been no leader.
+func (l *leaderConn) sinceText() string {
 	led := l.leader()
 	if led.Lost.IsZero() {
 		return l.name + " has had no leader yet"
@@ -156,24 +156,24 @@ func (l *leaderConn) since() string {
 		max(time.Since(led.Lost).Round(time.Second), time.Second))
 }
 
-// localData is whether a request was answered with the data of this member, because there is no
-// leader.
+// localData records whether a request was answered from the data of this member, because there is
+// no leader.
 type localData struct {
 	reason atomic.Pointer[string]
 }
 
 type localKey struct{}
 
-// used reports whether a part of a request was answered with local data: the rest must be, too.
-func (d *localData) used() bool { return d != nil && d.reason.Load() != nil }
+// wasUsed reports whether a part of a request was answered from local data: the rest must be too.
+func (d *localData) wasUsed() bool { return d != nil && d.reason.Load() != nil }
 
-// note says in the header of a response that it has local data.
-func (d *localData) note(h http.Header) {
+// noteInHeader marks a response with local data in its header.
+func (d *localData) noteInHeader(h http.Header) {
 	if reason := d.reason.Load(); reason != nil {
 		h.Set(localHeader, url.PathEscape(*reason))
 	}
 }
 
-// localHeader is why a response has local data, which may be old. It is escaped as in a URL:
-// browsers read headers as Latin-1, and the name of a member may have any characters.
+// localHeader is the reason why a response has local data, which may be old. The text is escaped as
+// in a URL: browsers read headers as Latin-1, and the name of a member may have any characters.
 const localHeader = "X-Vigil-Local"

@@ -102,7 +102,7 @@ func TestLeaderConn(t *testing.T) {
 				err := conn.Invoke(ctx, c.method, c.in, nil)
 				took := time.Since(start)
 				h := http.Header{}
-				data.note(h)
+				data.noteInHeader(h)
 				said, escaped := url.PathUnescape(h.Get(localHeader))
 				if escaped != nil ||
 					strings.ContainsFunc(h.Get(localHeader),

@@ -9,7 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// Bounds of lists of leases.
+// Limits of lists of leases.
 const (
 	maxLeases    = 100  // in one answer
 	maxLeaseKeys = 100  // of one lease in an answer
@@ -21,14 +21,14 @@ const (
 // leaseView is a lease with the keys that end with it.
 type leaseView struct {
 	ID       string   `json:"id"`
-	TTL      int64    `json:"ttl"` // seconds, -1 if it has ended meanwhile
+	TTL      int64    `json:"ttl"` //  seconds, -1 if the lease has just ended
 	Granted  int64    `json:"granted"`
 	Keys     [][]byte `json:"keys"`
 	KeyCount int      `json:"key_count"`
 	Error    string   `json:"error,omitempty"`
 }
 
-// leasesView is a part of the leases, by ID.
+// leasesView is a part of the leases, ordered by ID.
 type leasesView struct {
 	Total  int         `json:"total"`
 	Leases []leaseView `json:"leases"`
@@ -49,7 +49,7 @@ func (c *Console) leaseIDs(r *request) ([]uint64, error) {
 	return ids, nil
 }
 
-// keysOfLease returns a lease with its keys; like rangeOnce.
+// keysOfLease returns a lease with its keys. The caller uses the result as with rangeOnce.
 func (c *Console) keysOfLease(ctx context.Context,
 	n uint64) (*etcdserverpb.LeaseTimeToLiveResponse, error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -89,7 +89,7 @@ func (c *Console) serveLeases(r *request) (any, error) {
 		} else {
 			v.TTL, v.Granted, v.KeyCount = res.TTL, res.GrantedTTL, len(res.Keys)
 			for _, k := range res.Keys[:min(len(res.Keys), maxLeaseKeys)] {
-				if left.take(len(k)) {
+				if left.reserve(len(k)) {
 					v.Keys = append(v.Keys, k)
 				}
 			}
@@ -99,7 +99,7 @@ func (c *Console) serveLeases(r *request) (any, error) {
 	return out, nil
 }
 
-// serveRevoke ends a lease, and deletes its keys.
+// serveRevoke revokes a lease, which deletes its keys.
 func (c *Console) serveRevoke(r *request) (any, error) {
 	var in struct{ ID string }
 	if err := r.decode(&in); err != nil {
@@ -121,20 +121,20 @@ type claim struct {
 	keyView
 	Size int    `json:"size"`
 	Text string `json:"text,omitempty"` // in an election: the leader's value
-	span        // in which the key was created
+	span        //  when the key was created
 }
 
-// lock is a prefix whose keys end with their lease, as the libraries for locks and elections write
-// them: the oldest holds it.
+// lock is a prefix whose keys end with their leases' IDs, as client libraries write them for locks
+// and elections. The oldest key is the holder's.
 type lock struct {
 	Name    []byte  `json:"name"`
 	Holder  claim   `json:"holder"`
 	Waiting []claim `json:"waiting"`
-	// More is the number of those that wait and are not listed.
+	// More is how many further clients wait.
 	More int64 `json:"more,omitempty"`
 }
 
-// serveLocks finds locks and elections by the keys of leases.
+// serveLocks finds locks and elections from the keys of leases.
 func (c *Console) serveLocks(r *request) (any, error) {
 	ids, err := c.leaseIDs(r)
 	if err != nil {
@@ -155,7 +155,7 @@ func (c *Console) serveLocks(r *request) (any, error) {
 			if !ok || names[string(name)] {
 				continue
 			}
-			if len(names) == maxLocks || !named.take(len(name)) {
+			if len(names) == maxLocks || !named.reserve(len(name)) {
 				cut = true
 				continue
 			}
@@ -177,7 +177,7 @@ func (c *Console) serveLocks(r *request) (any, error) {
 		}
 		l := lock{Name: []byte(name), Waiting: []claim{}}
 		for i, kv := range list.Kvs {
-			if !left.take(len(name) + len(kv.Key)) {
+			if !left.reserve(len(name) + len(kv.Key)) {
 				list.Kvs = list.Kvs[:i]
 				break
 			}
@@ -202,7 +202,7 @@ func (c *Console) serveLocks(r *request) (any, error) {
 		"cut": cut}, nil
 }
 
-// dateLocks sets since when clients hold locks and wait for them.
+// dateLocks sets since when clients hold locks or wait for them.
 func (t times) dateLocks(ctx context.Context, locks []lock) error {
 	var all []*claim
 	for i := range locks {
@@ -222,7 +222,8 @@ func (t times) dateLocks(ctx context.Context, locks []lock) error {
 	return err
 }
 
-// lockOf returns the name of the lock whose key ends with the ID of its lease.
+// lockOf returns the name of the lock to which a key belongs: the key ends with the ID of its
+// lease.
 func lockOf(key []byte, lease uint64) (name []byte, ok bool) {
 	at := bytes.LastIndexByte(key, '/')
 	if at < 1 {

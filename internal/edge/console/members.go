@@ -19,7 +19,7 @@ type memberChange struct {
 	Alarm    string
 }
 
-// serveMemberChange runs an action; the API decides whether the user may.
+// serveMemberChange runs an action. The API checks the user's permission.
 func (c *Console) serveMemberChange(r *request) (any, error) {
 	var in memberChange
 	if err := r.decode(&in); err != nil {
@@ -39,7 +39,8 @@ func (c *Console) serveMemberChange(r *request) (any, error) {
 	return act(c, r.ctx, n, &in)
 }
 
-// addedMember is a member that was added: its ID, and the other members for its --initial-cluster.
+// addedMember is the answer to adding a member: its ID, and the other members for its
+// --initial-cluster.
 type addedMember struct {
 	ID      string   `json:"id"`
 	Cluster []string `json:"cluster"`
@@ -92,15 +93,15 @@ var actions = map[string]func(c *Console, ctx context.Context, id uint64,
 	},
 }
 
-// done drops an answer that says nothing.
+// done drops an answer without content.
 func done[T any](_ T, err error) (any, error) { return struct{}{}, err }
 
-// serveSnapshot streams a snapshot of the store as a file of etcd.
+// serveSnapshot streams a snapshot of the store as an etcd file.
 func (c *Console) serveSnapshot(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{}) // at the deadline of a read the request would end
+	_ = control.SetReadDeadline(time.Time{}) //  an expired read deadline would end the request
 	// The server sends the end of the response after the handler has returned.
 	defer func() { _ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) }()
 	q := c.request(ctx, cancel, r)
@@ -109,8 +110,8 @@ func (c *Console) serveSnapshot(w http.ResponseWriter, r *http.Request) {
 		var part *etcdserverpb.SnapshotResponse
 		if part, err = st.Recv(); err != nil {
 			if err != io.EOF && !first {
-				// The length is not known beforehand: a broken connection is the only way to report
-				// the error.
+				// The length is unknown at the start: breaking the connection is the only way to
+				// report the error.
 				panic(http.ErrAbortHandler)
 			}
 			break

@@ -15,8 +15,8 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// text is a key or value as the command vigilctl dump writes it: a text, or an object with base64
-// if the bytes are no text.
+// text is a key or value as vigilctl dump writes it: a string, or an object with base64 if the
+// bytes are not UTF-8.
 type text []byte
 
 // MarshalJSON implements json.Marshaler.
@@ -27,8 +27,8 @@ func (t text) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string][]byte{"base64": t})
 }
 
-// wholeText matches a text of JSON without half a surrogate pair, which json.Unmarshal replaces by
-// another character.
+// wholeText matches a JSON string without half a surrogate pair: json.Unmarshal replaces such a
+// half with another character.
 var wholeText = regexp.MustCompile(`(?is)^"([^\\]|\\[^u]|\\u([0-9a-ce-f][0-9a-f]{3}|d[0-7][0-9a-f]{2}|d[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}))*"$`)
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -52,7 +52,7 @@ func (t *text) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// portable is a line of an export or import. Other fields of a dump are ignored by an import.
+// portable is a line of an export or import. An import ignores the other fields of a dump.
 type portable struct {
 	Key     *text  `json:"key,omitempty"`
 	Value   *text  `json:"value,omitempty"`
@@ -62,13 +62,13 @@ type portable struct {
 	Lease   string `json:"lease,omitempty"`
 }
 
-// exportAhead is how many keys of an export are read at once, with their values.
+// exportAhead is how many keys an export reads at once, with their values.
 const exportAhead = 20
 
-// exportTime bounds the time of an export.
+// exportTime limits the duration of an export.
 const exportTime = 10 * time.Minute
 
-// serveExport streams the keys with a prefix as lines of JSON, all at one revision.
+// serveExport streams the keys with a prefix as JSON lines, all at one revision.
 func (c *Console) serveExport(r *request, out *lines) error {
 	prefix, err := r.bytes("prefix")
 	if err != nil {
@@ -120,12 +120,12 @@ func (c *Console) exportPart(ctx context.Context, key, end []byte, rev int64,
 // imported is the result of an import.
 type imported struct {
 	Written int64 `json:"written"`
-	// Existing are keys that exist already and were not replaced.
+	// Existing counts the keys that existed and were not replaced.
 	Existing int64 `json:"existing"`
 	Ignored  int64 `json:"ignored"` // lines without a key, such as the header of a dump
 }
 
-// stopAt returns the error of a line. What the lines before it have done stays done.
+// stopAt returns the error for a line. The lines before it stay imported.
 func (done *imported) stopAt(line int, err error) error {
 	f := *describe(err)
 	f.Text, f.Imported = fmt.Sprintf("line %d: %s; what is before it was written",
@@ -133,14 +133,14 @@ func (done *imported) stopAt(line int, err error) error {
 	return &f
 }
 
-// serveImport writes lines of JSON. Keys that exist are replaced only if replace is set. Leases are
-// not attached: they ended with the store that the lines are from. The browser divides a file into
-// bodies.
+// serveImport writes keys from JSON lines. It replaces existing keys only if replace is set. It
+// does not attach leases: they ended with the store that the lines are from. The browser divides a
+// file into several bodies.
 func (c *Console) serveImport(r *request) (any, error) {
 	var in struct {
 		Lines   string
 		Replace bool
-		Before  int // lines of the file before these
+		Before  int //  lines of the file before these
 	}
 	if err := r.decode(&in); err != nil {
 		return nil, err

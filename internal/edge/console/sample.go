@@ -13,19 +13,19 @@ import (
 	"vigil/internal/health"
 )
 
-// Sample is what a member reports of itself at one time. Members send it to each other as JSON:
+// Sample is a member's description of itself at one time. Members send it to each other as JSON:
 // fields may be added.
 type Sample struct {
 	Version string `json:"version"` // of the program
 	At      int64  `json:"at"`      // in milliseconds since 1970, by the member's clock
 	// Status is an encoded etcdserverpb.StatusResponse.
 	Status []byte `json:"status"`
-	// Metrics are those that the views and the checks use, in the text format of Prometheus.
+	// Metrics are the metrics that views and checks use, in the text format of Prometheus.
 	Metrics string `json:"metrics"`
 	health.Report
 }
 
-// measured are the metrics of a sample.
+// measured lists the metrics in a sample.
 var measured = map[string]bool{
 	health.Puts: true, health.Ranges: true, health.Txns: true, health.Deletes: true,
 	health.Events: true, health.Watchers: true,
@@ -44,11 +44,11 @@ var measured = map[string]bool{
 	health.ArchiveGaps: true,
 }
 
-// keysTotal is the number of keys.
+// keysTotal is the metric with the number of keys.
 const keysTotal = "etcd_debugging_mvcc_keys_total"
 
-// NewSample returns a sample with a status, the metrics of a registry, and what a history says of
-// the time before.
+// NewSample returns a sample with a status, the metrics of a registry, and a history's recent
+// counts.
 func NewSample(st *etcdserverpb.StatusResponse, from prometheus.Gatherer,
 	past *health.History) (*Sample, error) {
 	s := &Sample{At: time.Now().UnixMilli()}
@@ -58,7 +58,7 @@ func NewSample(st *etcdserverpb.StatusResponse, from prometheus.Gatherer,
 	}
 	families, err := from.Gather()
 	if len(families) == 0 && err != nil {
-		return nil, err // some metrics of a process may be missing
+		return nil, err //  some metrics of a process may be missing
 	}
 	s.Recent = past.Recent(time.Now(), health.GatheredMetrics(families))
 	s.Metrics, err = health.FormatMetrics(families, measured)
@@ -81,7 +81,7 @@ func DecodeSample(b []byte) (*Sample, error) {
 	return s, nil
 }
 
-// reading is what a member reported, or why there is nothing.
+// reading is a member's report, or the reason why there is none.
 type reading struct {
 	health.Reading
 	version  string
@@ -90,7 +90,8 @@ type reading struct {
 	started  float64
 }
 
-// read interprets the sample of a member, or the error in its place. sent is when it was asked.
+// read interprets another member's sample, or the error that came instead. sent is when the
+// question was sent.
 func read(s *Sample, err error, sent time.Time) *reading {
 	r := &reading{Reading: health.Reading{At: time.Now(), ByPeer: true}}
 	if err == nil {
@@ -103,7 +104,7 @@ func read(s *Sample, err error, sent time.Time) *reading {
 		r.StatusErr, r.MetricsErr = err, err
 		return r
 	}
-	// The member took the time between the question and the answer.
+	// The member took its time between the question and the answer.
 	at := time.UnixMilli(s.At)
 	r.clock = &health.Clock{Least: at.Sub(r.At.Round(0)),
 		Most: at.Add(time.Millisecond).Sub(sent.Round(0))}
@@ -117,11 +118,11 @@ func read(s *Sample, err error, sent time.Time) *reading {
 	return r
 }
 
-// Sampling of members: how often while there is a reader, how long after the last one, and how far
-// the charts go back.
+// Timing of the measurements: the interval while there is a reader, how long they continue after
+// the last reader, and how far back the charts go.
 const (
 	sampleInterval = 2 * time.Second
-	// after which the first answers are shown without those of other members
+	// after this time the first answers are shown without the missing ones
 	firstLook     = 500 * time.Millisecond
 	sampleLinger  = 30 * time.Second
 	sampleHistory = 15 * time.Minute

@@ -17,22 +17,22 @@ import (
 
 var errClosed = errors.New("the member stops")
 
-// point is what a chart shows of a member at one time.
+// point is what a chart shows about a member at one time.
 type point struct {
 	// in milliseconds since 1970, by the clock of the member that the browser is connected to
 	At int64 `json:"at"`
-	// Rates are by second since the point before, Times in seconds, of which 99 of 100 are shorter.
+	// Rates are per second since the previous point. Times are the 99th percentiles in seconds.
 	Rates map[string]float64 `json:"rates,omitempty"`
 	Times map[string]float64 `json:"times,omitempty"`
-	// Size and Revision are those of the store.
+	// Size and Revision describe the store.
 	Size     int64 `json:"size"`
 	Revision int64 `json:"revision"`
 	Lag      int64 `json:"lag"`
 }
 
-// sampler measures all members, while there are readers.
+// sampler measures all members while there are readers.
 type sampler struct {
-	// read measures a member, stopped is closed when the console is closed. Set before use.
+	// read measures a member. stopped is closed with the console. Both are set before use.
 	read    func(ctx context.Context, id uint64) *reading
 	stopped chan struct{}
 	rounds  sync.WaitGroup
@@ -42,17 +42,17 @@ type sampler struct {
 		readers int
 		running bool
 		closed  bool
-		left    time.Time // when the last reader left
+		left    time.Time //  when the last reader left
 		members []uint64
-		// nil while the sampler does not run: what it saw before is not the present
+		// nil while the sampler does not run: its old results do not show the present
 		last    map[uint64]*reading
-		seen    map[uint64]*reading // of each member the newest with an answer
+		seen    map[uint64]*reading //  the newest reading with an answer of each member
 		points  map[uint64][]point  // the newest last, at most maxPoints
 		changed chan struct{}       // closed after a round
 	}
 }
 
-// join adds a reader, whose members are measured until leave is called.
+// join adds a reader. The sampler measures the members until leave is called.
 func (s *sampler) join(members []uint64) (leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +63,7 @@ func (s *sampler) join(members []uint64) (leave func()) {
 	}
 	if !s.mu.running && !s.mu.closed {
 		s.mu.running = true
-		s.rounds.Go(s.run)
+		s.rounds.Go(s.runRounds)
 	}
 	return func() {
 		s.mu.Lock()
@@ -73,12 +73,12 @@ func (s *sampler) join(members []uint64) (leave func()) {
 	}
 }
 
-// run measures until there has been no reader for a while.
-func (s *sampler) run() {
+// runRounds measures until there has been no reader for a while.
+func (s *sampler) runRounds() {
 	t := time.NewTicker(sampleInterval)
 	defer t.Stop()
-	for s.wanted() {
-		s.round()
+	for s.keepRunning() {
+		s.measureMembers()
 		select {
 		case <-t.C:
 		case <-s.stopped:
@@ -86,7 +86,7 @@ func (s *sampler) run() {
 	}
 }
 
-// close ends the measuring, and the streams that wait for it.
+// close ends the measurements and the streams that wait for them.
 func (s *sampler) close() {
 	s.mu.Lock()
 	if !s.mu.closed {
@@ -97,9 +97,9 @@ func (s *sampler) close() {
 	s.rounds.Wait()
 }
 
-// wanted reports whether there is a reader, or was one recently. If not, the sampler is not running
-// any more.
-func (s *sampler) wanted() bool {
+// keepRunning reports whether there is a reader or was one recently. Otherwise it marks the sampler as
+// stopped.
+func (s *sampler) keepRunning() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.running = !s.mu.closed &&
@@ -109,9 +109,9 @@ func (s *sampler) wanted() bool {
 	return s.mu.running
 }
 
-// round measures the members once, all at the same time. Of the first round, those that have
-// answered soon are shown before the others.
-func (s *sampler) round() {
+// measureMembers measures the members once, concurrently. In the first round it soon shows the
+// answers that have arrived, without waiting for the others.
+func (s *sampler) measureMembers() {
 	s.mu.Lock()
 	members, first := s.mu.members, s.mu.last == nil
 	s.mu.Unlock()
@@ -120,7 +120,7 @@ func (s *sampler) round() {
 	go func() {
 		select {
 		case <-s.stopped:
-			cancel() // close waits for the round
+			cancel() //  close waits for this round
 		case <-ctx.Done():
 		}
 	}()
@@ -142,19 +142,19 @@ func (s *sampler) round() {
 		case a := <-answers:
 			got[a.id] = a.reading
 		case <-soon:
-			s.publish(maps.Clone(got))
+			s.showReadings(maps.Clone(got))
 			a := <-answers
 			got[a.id], soon = a.reading, nil
 		}
 	}
 	s.mu.Lock()
-	s.keep(got, time.Now())
+	s.keepRound(got, time.Now())
 	s.mu.Unlock()
-	s.publish(got)
+	s.showReadings(got)
 }
 
-// keep adds the points and the answers of a round. The caller holds mu.
-func (s *sampler) keep(got map[uint64]*reading, now time.Time) {
+// keepRound adds the points and answers of a round. The caller holds mu.
+func (s *sampler) keepRound(got map[uint64]*reading, now time.Time) {
 	points, seen := map[uint64][]point{}, map[uint64]*reading{}
 	for id, r := range got {
 		if old := s.mu.seen[id]; r.Status == nil && old != nil {
@@ -162,7 +162,7 @@ func (s *sampler) keep(got map[uint64]*reading, now time.Time) {
 		} else if r.Status != nil {
 			seen[id] = r
 		}
-		list := s.mu.points[id] // of members that were removed nothing is kept
+		list := s.mu.points[id] //  drops members that were removed
 		for len(list) > 0 &&
 			(list[0].At < now.Add(-sampleHistory).UnixMilli() || len(list) >= maxPoints) {
 			list = list[1:]
@@ -175,8 +175,8 @@ func (s *sampler) keep(got map[uint64]*reading, now time.Time) {
 	s.mu.points, s.mu.seen = points, seen
 }
 
-// publish shows readings to the readers.
-func (s *sampler) publish(got map[uint64]*reading) {
+// showReadings shows readings to the readers.
+func (s *sampler) showReadings(got map[uint64]*reading) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.last = got
@@ -192,7 +192,7 @@ var (
 		"apply": health.Apply}
 )
 
-// makePoint compares two readings of a member, of which the older may be missing.
+// makePoint compares two readings of a member. The older one may be missing.
 func makePoint(r, before *reading, lag int64) point {
 	p := point{At: r.At.UnixMilli(), Size: r.Status.DbSize,
 		Revision: r.Status.Header.GetRevision(), Lag: lag}
@@ -208,7 +208,7 @@ func makePoint(r, before *reading, lag int64) point {
 	for name, metric := range latencies {
 		now, old := r.Metrics.Histogram(metric), before.Metrics.Histogram(metric)
 		if now.Count <= old.Count {
-			continue // nothing since
+			continue //  no observations since
 		}
 		if d, ok := now.Since(old).Quantile(.99); ok {
 			p.Times[name] = d
@@ -217,8 +217,7 @@ func makePoint(r, before *reading, lag int64) point {
 	return p
 }
 
-// lagOf returns how many entries a member has still to apply of those that the leader has; -1 if
-// that is not known.
+// lagOf returns how many of the leader's entries a member still has to apply, -1 if unknown.
 func lagOf(x *reading, all map[uint64]*reading) int64 {
 	for _, r := range all {
 		if r.Status != nil && r.ID() == x.Status.Leader {
@@ -228,15 +227,15 @@ func lagOf(x *reading, all map[uint64]*reading) int64 {
 	return -1
 }
 
-// measurements are what a sampler has measured: the newest round, of each member the newest answer,
+// measurements are the results of a sampler: the newest round, the newest answer of each member,
 // and the points of the charts.
 type measurements struct {
 	last, seen map[uint64]*reading
 	points     map[uint64][]point
 }
 
-// state returns the measurements, and a channel that is closed when there are new ones.
-func (s *sampler) state() (now measurements, changed <-chan struct{}) {
+// measurements returns the measurements, and a channel that is closed when there are newer ones.
+func (s *sampler) measurements() (now measurements, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return measurements{s.mu.last, s.mu.seen, s.mu.points}, s.mu.changed
@@ -249,10 +248,10 @@ func (c *Console) sample(ctx context.Context, id uint64) *reading {
 	return read(s, unanswered(err), sent)
 }
 
-// calledMember is what errors of calls between members begin with. Lists name the member.
+// calledMember is the prefix of errors of calls between members. Lists already name the member.
 var calledMember = regexp.MustCompile(`^call to member [0-9a-f]+: `)
 
-// unanswered returns the error of a call to a member as a reader needs it.
+// unanswered converts the error of a call to a member to a form for readers.
 func unanswered(err error) error {
 	if err == nil {
 		return nil
@@ -264,7 +263,7 @@ func unanswered(err error) error {
 	return errors.New(calledMember.ReplaceAllString(err.Error(), ""))
 }
 
-// errNoAnswer is why there is nothing of a member that hangs, or cannot be reached.
+// errNoAnswer is the error for a member that hangs or cannot be reached.
 var errNoAnswer = errors.New("no answer in time")
 
 // memberView is a member with its newest sample.
@@ -279,14 +278,14 @@ type memberView struct {
 	Lag        int64    `json:"lag"`
 	Error      string   `json:"error,omitempty"`
 	Points     []point  `json:"points,omitempty"`
-	// Answers is set if the member has answered in the newest round. State is its newest answer,
-	// which is older if it has not, and At is when that was measured.
+	// Answers is set if the member answered in the newest round. State is its newest answer, which
+	// may be from an older round, and At is the time of that answer.
 	Answers bool         `json:"answers"`
 	At      int64        `json:"at,omitempty"`
 	State   *memberState `json:"state,omitempty"`
 }
 
-// memberState is what a sample of a member shows.
+// memberState shows a member's sample.
 type memberState struct {
 	Version         string   `json:"version"`
 	Term            uint64   `json:"term"`
@@ -301,7 +300,7 @@ type memberState struct {
 	Errors          []string `json:"errors,omitempty"`
 }
 
-// overview is a line of the stream of live numbers. The first has all points, later ones the
+// overview is a line in the stream of live numbers. The first has all points, later ones only the
 // newest.
 type overview struct {
 	At      int64        `json:"at"`
@@ -309,23 +308,23 @@ type overview struct {
 	Members []memberView `json:"members"`
 	// Alarms are raised for members.
 	Alarms []alarm `json:"alarms"`
-	// Pending are the names of the members whose first answer is awaited; until then there is no
-	// diagnosis.
+	// Pending are the names of the members whose first answer has not arrived. Until it does there
+	// is no diagnosis.
 	Pending []string `json:"pending,omitempty"`
 	// Diagnosis has the findings of the command doctor.
 	Diagnosis *health.Diagnosis `json:"diagnosis,omitempty"`
-	// Since is when the first measurement was taken that the charts show.
+	// Since is the time of the oldest measurement in the charts.
 	Since int64 `json:"since"`
 }
 
-// alarm is an alarm of a member: its ID, and its name as members are called in lists.
+// alarm is an alarm of a member: the member's ID, and its name as in lists.
 type alarm struct {
 	Member string `json:"member"`
 	Of     string `json:"of"`
 	Name   string `json:"name"`
 }
 
-// serveLive streams the state of all members, as long as the reader is a user.
+// serveLive streams the state of all members, as long as the reader's session is valid.
 func (c *Console) serveLive(r *request, out *lines) error {
 	if _, err := c.maintenance.Status(r.ctx, &etcdserverpb.StatusRequest{}); err != nil {
 		return err
@@ -334,14 +333,14 @@ func (c *Console) serveLive(r *request, out *lines) error {
 	leave := func() {}
 	defer func() { leave() }()
 	for {
-		// Serializable: a member without a quorum answers too. The list is also the check that the
+		// Serializable: a member without a quorum also answers. The call also checks that the
 		// session is still valid.
 		list, err := c.cluster.MemberList(r.ctx,
 			&etcdserverpb.MemberListRequest{Linearizable: false})
 		if err != nil {
 			return err
 		}
-		slices.SortFunc(list.Members, byName) // findings name members in the order of the view
+		slices.SortFunc(list.Members, byName) //  findings name members in the order of the view
 		ids := make([]uint64, len(list.Members))
 		for i, m := range list.Members {
 			ids[i] = m.ID
@@ -349,7 +348,7 @@ func (c *Console) serveLive(r *request, out *lines) error {
 		next := c.sampler.join(ids)
 		leave()
 		leave = next
-		now, changed := c.sampler.state()
+		now, changed := c.sampler.measurements()
 		if len(now.last) > 0 {
 			if err := out.send(c.overview(list.Members, now, first)); err != nil {
 				return err
@@ -388,7 +387,7 @@ func (c *Console) overview(members []*etcdserverpb.Member, now measurements, all
 			v.Points = v.Points[n-1:]
 		}
 		if r := now.seen[m.ID]; r != nil {
-			v.State, v.At = r.state(), r.At.UnixMilli()
+			v.State, v.At = r.memberState(), r.At.UnixMilli()
 		}
 		r, ok := now.last[m.ID]
 		switch {
@@ -403,7 +402,7 @@ func (c *Console) overview(members []*etcdserverpb.Member, now measurements, all
 				v.Role = "refused"
 			}
 		default:
-			v.Answers, v.At, v.State, v.Role, v.Lag = true, r.At.UnixMilli(), r.state(), r.Role(),
+			v.Answers, v.At, v.State, v.Role, v.Lag = true, r.At.UnixMilli(), r.memberState(), r.Role(),
 				lagOf(r, now.last)
 		}
 		o.Members = append(o.Members, v)
@@ -415,8 +414,8 @@ func (c *Console) overview(members []*etcdserverpb.Member, now measurements, all
 	return o
 }
 
-// state returns what a view shows of a member that has answered.
-func (r *reading) state() *memberState {
+// memberState returns the state that a view shows for a member that has answered.
+func (r *reading) memberState() *memberState {
 	st := r.Status
 	return &memberState{Version: r.version, Term: st.RaftTerm, Revision: st.Header.GetRevision(),
 		CompactRevision: int64(r.Value(health.CompactRevision)),

@@ -14,18 +14,18 @@ import (
 	"vigil/internal/kv"
 )
 
-// credentials are what a request carries. User is what the browser claims: only calls with the
+// credentials are the credentials in a request. User is the browser's claim: only calls with the
 // token verify it.
 type credentials struct {
 	User, Token string
-	certificate bool // User is the name in a verified certificate, and there is no token
+	certificate bool //  User is from a verified certificate, and there is no token
 }
 
-// maxCookie limits a session: browsers keep no larger cookies.
+// maxCookie limits a session: browsers store no larger cookies.
 const maxCookie = 4096
 
-// cookieName returns the name of the session's cookie. Cookies of a host are shared by all its
-// ports, so it names the cluster.
+// cookieName returns the name of the session's cookie. All ports of a host share its cookies, so
+// the name contains the cluster.
 func (c *Console) cookieName() string { return fmt.Sprintf("vigil-console-%x", c.Self.Cluster) }
 
 // credentials returns the credentials of a request: the session, or else the certificate if
@@ -45,8 +45,8 @@ func (c *Console) credentials(r *http.Request) credentials {
 	return credentials{}
 }
 
-// adminOnly returns an error that says what only users with the role root may do, if the user of a
-// request does not have it.
+// adminOnly returns an error unless the user of a request has the role root. The error says what
+// only such users may do.
 func (c *Console) adminOnly(r *request, what string) error {
 	err := c.RequireAdmin(kv.WithCredentials(r.ctx, r.who.identity()))
 	if err == nil {
@@ -59,7 +59,7 @@ func (c *Console) adminOnly(r *request, what string) error {
 		Next: "log in as a user with the role root"}
 }
 
-// identity returns the credentials as the rules of users need them.
+// identity converts the credentials to the form that the auth rules need.
 func (k credentials) identity() *kv.Credentials {
 	out := &kv.Credentials{Token: k.Token, HasToken: k.Token != ""}
 	if k.certificate {
@@ -74,10 +74,10 @@ type session struct {
 	Member  string `json:"member"`
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	// Endpoints are for commands, if the address of the page is not one.
+	// Endpoints are for commands if the address of the page does not serve clients.
 	Endpoints string `json:"endpoints,omitempty"`
-	// Auth is set while users must identify themselves, Secure if the connection is encrypted or
-	// does not leave the machine.
+	// Auth is set while users must identify themselves. Secure is set if the connection is
+	// encrypted or stays on this machine.
 	Auth   bool `json:"auth"`
 	Secure bool `json:"secure"`
 	// User is empty without a valid session. Root is set if the user may do everything.
@@ -85,10 +85,9 @@ type session struct {
 	Certificate bool   `json:"certificate,omitempty"`
 	Root        bool   `json:"root"`
 	Expired     bool   `json:"expired,omitempty"`
-	// Ranges are the ranges of keys that the user may use, if not all.
+	// Ranges are the key ranges that the user may access, if not all.
 	Ranges []permission `json:"ranges,omitempty"`
-	// Members are where the consoles of the members are, for a reader whose member does not answer
-	// later.
+	// Members tells where the other members' consoles are, in case this member stops answering.
 	Members []place `json:"members,omitempty"`
 }
 
@@ -99,7 +98,7 @@ type place struct {
 	ClientURLs []string `json:"client_urls"`
 }
 
-// places returns the members. Without the right to see them there are none.
+// places returns the members, or none if the reader may not see them.
 func (c *Console) places(r *request) (out []place) {
 	list, err := c.cluster.MemberList(r.ctx, &etcdserverpb.MemberListRequest{Linearizable: false})
 	if err != nil {
@@ -111,7 +110,7 @@ func (c *Console) places(r *request) (out []place) {
 	return out
 }
 
-// permission is a range of keys of a role.
+// permission is a role's permission for a range of keys.
 type permission struct {
 	Key   []byte `json:"key"`
 	End   []byte `json:"end,omitempty"`
@@ -119,21 +118,21 @@ type permission struct {
 	Write bool   `json:"write"`
 }
 
-// permissions returns the permissions of a role for which there is room.
+// permissions returns a role's permissions as far as there is room.
 func (r *room) permissions(list []*authpb.Permission) []permission {
 	out := []permission{}
 	for _, p := range list {
-		if !r.take(len(p.Key) + len(p.RangeEnd) + 50) { // with the names of the fields
+		if !r.reserve(len(p.Key) + len(p.RangeEnd) + 50) { //  with the field names
 			break
 		}
-		both := p.PermType == authpb.READWRITE // a type that is not known allows nothing
+		both := p.PermType == authpb.READWRITE //  an unknown type allows nothing
 		out = append(out, permission{p.Key, p.RangeEnd, both || p.PermType == authpb.READ, both ||
 			p.PermType == authpb.WRITE})
 	}
 	return out
 }
 
-// maxRanges limits what a session lists of its user.
+// maxRanges limits how many of its user's ranges a session lists.
 const maxRanges = 1000
 
 // serveSession describes the reader.
@@ -146,7 +145,7 @@ func (c *Console) serveSession(r *request) (any, error) {
 		s.Root, s.Members = true, c.places(r)
 		return s, nil
 	}
-	// By what this member knows, so that a session lasts while there is no leader.
+	// Use the data of this member, so that a session lasts while there is no leader.
 	name, root, permissions, err := c.Rights(kv.WithCredentials(r.ctx, r.who.identity()))
 	switch {
 	case errors.Is(err, kv.ErrInvalidAuthToken) || err == nil && name == "":

@@ -10,10 +10,10 @@ import (
 	"vigil/internal/kv"
 )
 
-// writeTimeout is how long a reader may take to receive a line.
+// writeTimeout limits the time to send a line to a reader.
 const writeTimeout = 30 * time.Second
 
-// lines writes a stream of lines of JSON. One goroutine writes.
+// lines writes a stream of JSON lines. Only one goroutine may write.
 type lines struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
@@ -34,22 +34,22 @@ func (l *lines) send(v any) error {
 	return err
 }
 
-// beatInterval is how often a stream sends a line when it has nothing to say. A reader that
-// receives none for longer knows that the member, or the way to it, has stopped.
+// beatInterval is the longest time between two lines of a stream. A reader that waits longer knows
+// that the member or the network has failed.
 const beatInterval = 2 * time.Second
 
-// beat is such a line.
+// beat is the line that a stream sends when it has nothing else to send.
 type beat struct {
 	Beat bool `json:"beat"`
-	// Local is why nothing can happen now: there is no leader.
+	// Local is the reason why nothing can happen now: there is no leader.
 	Local string `json:"local,omitempty"`
 }
 
-// beat returns the line of a stream that has nothing to say.
+// beat returns the line to send when there is nothing else.
 func (c *Console) beat() beat {
 	b := beat{Beat: true}
 	if !c.Leader().Known {
-		b.Local = c.conn.since()
+		b.Local = c.conn.sinceText()
 	}
 	return b
 }
@@ -60,13 +60,13 @@ type end struct {
 }
 
 // stream serves a path of the API with a stream: the handler sends lines until the reader leaves.
-// An error before the first line is the response, a later one is the last line.
+// An error before the first line becomes the response, a later one the last line.
 func (c *Console) stream(path string, serve func(*request, *lines) error) {
 	c.api.HandleFunc("GET "+apiPrefix+path, func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		q := c.request(ctx, cancel, r)
-		leave, ok := c.streams.open(c.streamsOf(q))
+		leave, ok := c.streams.openStream(c.streamsOf(q))
 		if !ok {
 			writeError(w, &failure{Status: http.StatusServiceUnavailable, Code: "unavailable",
 				Text: "too many live views of this member are open",
@@ -90,15 +90,15 @@ func (c *Console) stream(path string, serve func(*request, *lines) error) {
 		switch {
 		case err == nil || r.Context().Err() != nil:
 		case s.sent:
-			_ = out.send(end{describe(err)}) // without it what was sent would look complete
+			_ = out.send(end{describe(err)}) //  otherwise the sent lines would look complete
 		default:
 			writeError(w, err)
 		}
 	})
 }
 
-// Limits of open streams (tails, live numbers and exports): of all readers, and of each user while
-// there are users, so that one cannot take those of the others.
+// Limits of open streams (tails, live numbers and exports): of all readers together, and of each
+// user while there are users, so that one user cannot block the others.
 const (
 	maxStreams     = 100
 	maxUserStreams = 30
@@ -119,8 +119,8 @@ func (c *Console) streamsOf(r *request) (user string, most int) {
 	return c.User(kv.WithCredentials(r.ctx, r.who.identity())), maxUserStreams
 }
 
-// open counts a stream of a user until end is called; ok is false if there are too many.
-func (s *streams) open(user string, most int) (end func(), ok bool) {
+// openStream counts a stream of a user until end is called. ok is false if there are too many.
+func (s *streams) openStream(user string, most int) (end func(), ok bool) {
 	s.Lock()
 	defer s.Unlock()
 	if s.all >= maxStreams || s.of[user] >= most {
@@ -145,7 +145,7 @@ func (s *streams) count() int {
 	return max(1, s.all)
 }
 
-// started notes whether anything of the response was sent.
+// started tells whether a part of the response was sent.
 type started struct {
 	http.ResponseWriter
 	sent bool

@@ -15,27 +15,27 @@ type tailLine struct {
 	Revision int64     `json:"revision"`
 	Created  bool      `json:"created,omitempty"`
 	Events   []version `json:"events,omitempty"`
-	// Skipped is how many events before those of this line the reader was too slow for: they are
-	// not sent.
+	// Skipped counts events before those of this line that were not sent, because the reader was
+	// too slow.
 	Skipped int64 `json:"skipped,omitempty"`
 }
 
-// Bounds of a tail.
+// Limits of a tail.
 const (
-	tailPause     = 100 * time.Millisecond // between lines: what happens meanwhile is one line
+	tailPause     = 100 * time.Millisecond //  between lines: one line has all events of this time
 	maxTailEvents = 1000                   // in one line
-	maxTailQueued = 20_000                 // events for which a reader is too slow
-	maxTailBytes  = 8 << 20                // of memory for them
-	// of memory for the events of all tails: each has an equal share
+	maxTailQueued = 20_000                 //  events that wait for a slow reader
+	maxTailBytes  = 8 << 20                //  of memory for waiting events
+	// of memory for the waiting events of all tails, in equal shares
 	allTailBytes = 64 << 20
-	eventBytes   = 200     // of memory for an event besides its key and excerpt
+	eventBytes   = 200     //  of memory for an event, in addition to its key and excerpt
 	maxTailKey   = 2 << 10 // of a key: a page keeps many events
 )
 
 // bytesOf returns the memory that an event of a tail takes.
 func bytesOf(v *version) int { return eventBytes + len(v.Key) + len(v.Text) }
 
-// serveTail streams the changes of the keys with a prefix, from a revision on.
+// serveTail streams the changes of the keys with a prefix, starting at a revision.
 func (c *Console) serveTail(r *request, out *lines) error {
 	prefix, err := r.bytes("prefix")
 	if err != nil {
@@ -59,7 +59,7 @@ func (c *Console) serveTail(r *request, out *lines) error {
 	}
 	t := &tail{wake: make(chan struct{}, 1), streams: &c.streams}
 	var receiver sync.WaitGroup
-	receiver.Go(func() { t.receive(st) })
+	receiver.Go(func() { t.receiveEvents(st) })
 	defer receiver.Wait()
 	defer cancel()
 	beats := time.NewTicker(beatInterval)
@@ -76,7 +76,7 @@ func (c *Console) serveTail(r *request, out *lines) error {
 			return ctx.Err()
 		}
 		for more := true; more; {
-			line, rest, err := t.take()
+			line, rest, err := t.takeLine()
 			if line != nil {
 				if err := out.send(line); err != nil {
 					return err
@@ -95,38 +95,38 @@ func (c *Console) serveTail(r *request, out *lines) error {
 	}
 }
 
-// tail is the events of a watch that were not sent yet. The receiver adds them and never waits for
-// the reader of the tail, so that the watcher does not lag: if the reader is too slow, the oldest
-// events are skipped and counted.
+// tail has the events of a watch that wait to be sent. The receiver adds them without ever waiting
+// for the reader, so that the watcher does not lag. If the reader is too slow, the oldest events
+// are skipped and counted.
 type tail struct {
 	wake    chan struct{} // has room for one
-	streams *streams      // those that share the memory
+	streams *streams      //  all streams, which share the memory
 
 	mu struct {
 		sync.Mutex
 		line  tailLine // the next one
 		bytes int
-		fresh bool // the line has something to say
+		fresh bool //  the line has something to send
 		end   error
 	}
 }
 
-// receive adds the events of a watch until it ends.
-func (t *tail) receive(st etcdserverpb.Watch_WatchClient) {
+// receiveEvents adds the events of a watch until it ends.
+func (t *tail) receiveEvents(st etcdserverpb.Watch_WatchClient) {
 	for {
 		res, err := st.Recv()
 		if err == nil && res.Canceled {
 			err = canceled(res)
 		}
-		t.add(res, err)
+		t.addResponse(res, err)
 		if err != nil {
 			return
 		}
 	}
 }
 
-// add adds a response, or the end of the watch.
-func (t *tail) add(res *etcdserverpb.WatchResponse, end error) {
+// addResponse adds a response, or the end of the watch.
+func (t *tail) addResponse(res *etcdserverpb.WatchResponse, end error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.mu.end = end; end == nil {
@@ -136,7 +136,7 @@ func (t *tail) add(res *etcdserverpb.WatchResponse, end error) {
 			if len(v.Key) > maxTailKey {
 				v.Key, v.Cut = v.Key[:maxTailKey], true
 			}
-			// the response may be a part of a large piece of memory
+			// the response may be part of a large allocation
 			v.Key, v.To = bytes.Clone(v.Key), now
 			t.mu.line.Events = append(t.mu.line.Events, v)
 			t.mu.bytes += bytesOf(&v)
@@ -159,9 +159,9 @@ func (t *tail) add(res *etcdserverpb.WatchResponse, end error) {
 	}
 }
 
-// take returns the next line, nil if there is nothing new, whether there is another one, and the
-// end of the watch.
-func (t *tail) take() (next *tailLine, rest bool, end error) {
+// takeLine returns the next line, nil if there is nothing new. It also returns whether another line
+// follows, and the end of the watch.
+func (t *tail) takeLine() (next *tailLine, rest bool, end error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.mu.fresh {

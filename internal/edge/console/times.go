@@ -13,20 +13,20 @@ import (
 )
 
 // span is when a revision was made, in milliseconds since 1970 by the clock of the leader of that
-// time: after From, and at or before To; 0 if that is not known.
+// time: after From, and at or before To. Both are 0 if unknown.
 type span struct {
 	From int64 `json:"from,omitempty"`
 	To   int64 `json:"to,omitempty"`
 }
 
-// maxSpans is how many revisions are asked for at once; the service accepts 10,000.
+// maxSpans limits how many revisions one call asks for; the service accepts 10,000.
 const maxSpans = 1000
 
 // times is a client of the service vigil.Times, whose messages have no generated types.
 type times struct{ conn grpc.ClientConnInterface }
 
-// ask calls a method.
-func (t times) ask(ctx context.Context, method protoreflect.Name,
+// callMethod calls a method of the service.
+func (t times) callMethod(ctx context.Context, method protoreflect.Name,
 	fill func(in protoreflect.Message)) (protoreflect.Message, error) {
 	m := lockpb.Times.Methods().ByName(method)
 	in, out := dynamicpb.NewMessage(m.Input()), dynamicpb.NewMessage(m.Output())
@@ -35,16 +35,16 @@ func (t times) ask(ctx context.Context, method protoreflect.Name,
 	return out, err
 }
 
-// timesMethod returns the name of a method as calls have it.
+// timesMethod returns the full name of a method for calls.
 func timesMethod(name protoreflect.Name) string {
 	return "/" + string(lockpb.Times.FullName()) + "/" + string(name)
 }
 
-// spans returns when revisions were made, in their order. Without a leader that is not known.
+// spans returns when revisions were made, in their order. Without a leader the times are unknown.
 func (t times) spans(ctx context.Context, revisions []int64) ([]span, error) {
 	out := make([]span, 0, len(revisions))
 	for part := range slices.Chunk(revisions, maxSpans) {
-		answer, err := t.ask(ctx, "Spans", func(in protoreflect.Message) {
+		answer, err := t.callMethod(ctx, "Spans", func(in protoreflect.Message) {
 			list := in.Mutable(in.Descriptor().Fields().ByName("revisions")).List()
 			for _, rev := range part {
 				list.Append(protoreflect.ValueOfInt64(rev))
@@ -69,8 +69,8 @@ func (t times) spans(ctx context.Context, revisions []int64) ([]span, error) {
 	return out, nil
 }
 
-// date sets when changes were made.
-func (t times) date(ctx context.Context, list []version) error {
+// dateChanges sets when changes were made.
+func (t times) dateChanges(ctx context.Context, list []version) error {
 	revisions := make([]int64, len(list))
 	for i := range list {
 		revisions[i] = list[i].Mod
@@ -82,13 +82,13 @@ func (t times) date(ctx context.Context, list []version) error {
 	return err
 }
 
-// serveRevision returns the newest revision that is known to be made at or before a time.
+// serveRevision returns the newest revision known to be made at or before a time.
 func (c *Console) serveRevision(r *request) (any, error) {
 	at, err := r.number("at", 0, kv.MaxTime)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := c.times.ask(r.ctx, "RevisionAt",
+	answer, err := c.times.callMethod(r.ctx, "RevisionAt",
 		func(in protoreflect.Message) { lockpb.Set(in, "time", at) })
 	if err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 	"vigil/internal/edge/console/decode"
 )
 
-// maxShown limits the bytes of a value that are shown; the whole value is returned on request.
+// maxShown limits the bytes of a value that are shown. The whole value is returned on request.
 const maxShown = 256 << 10
 
 // valueView is a key with its value.
@@ -33,7 +33,7 @@ type single struct {
 	Revision int64      `json:"revision"`
 	Now      int64      `json:"now"`
 	Key      *valueView `json:"key,omitempty"`
-	When     span       `json:"when"` // in which the key was modified
+	When     span       `json:"when"` //  when the key was modified
 }
 
 // serveKey returns a key with its value.
@@ -69,8 +69,8 @@ func (c *Console) serveKey(r *request) (any, error) {
 	return out, nil
 }
 
-// servePut writes a key, if its last change is still the one that was read: 0 for a key that did
-// not exist.
+// servePut writes a key if its last change is still the one that the reader saw: 0 for a key that
+// did not exist.
 func (c *Console) servePut(r *request) (any, error) {
 	var in struct {
 		Key, Value []byte
@@ -91,12 +91,12 @@ func (c *Console) servePut(r *request) (any, error) {
 		}
 		put.Lease = int64(n)
 	}
-	return c.change(r, in.Key, *in.Mod,
+	return c.changeKey(r, in.Key, *in.Mod,
 		&etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestPut{RequestPut: put}})
 }
 
-// change runs an operation if the last change of a key is the expected one.
-func (c *Console) change(r *request, key []byte, mod int64,
+// changeKey runs an operation if the last change of a key is the expected one.
+func (c *Console) changeKey(r *request, key []byte, mod int64,
 	op *etcdserverpb.RequestOp) (any, error) {
 	res, err := c.kv.Txn(r.ctx, &etcdserverpb.TxnRequest{
 		Compare: []*etcdserverpb.Compare{{Key: key, Target: etcdserverpb.Compare_MOD,
@@ -118,14 +118,14 @@ func (c *Console) change(r *request, key []byte, mod int64,
 	return map[string]int64{"revision": res.Header.Revision}, nil
 }
 
-// serveDelete deletes a key that has not changed, or all keys of a range of which none has changed
-// since a revision.
+// serveDelete deletes a key that has not changed, or all keys of a range if none has changed since
+// a revision.
 func (c *Console) serveDelete(r *request) (any, error) {
 	var in struct {
 		Key, End []byte
 		Prefix   bool
 		Mod      *int64
-		Since    int64 // the revision at which the range was counted
+		Since    int64 //  the revision at which the keys were counted
 	}
 	if err := r.decode(&in); err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func (c *Console) serveDelete(r *request) (any, error) {
 		if in.Mod == nil || len(in.Key) == 0 {
 			return nil, badRequest("key and mod are required")
 		}
-		return c.change(r, in.Key, *in.Mod, deletion(in.Key, nil))
+		return c.changeKey(r, in.Key, *in.Mod, deletion(in.Key, nil))
 	}
 	if in.Since < 1 {
 		return nil, badRequest("since is required: the revision at which the keys were counted")

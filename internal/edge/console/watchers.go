@@ -17,7 +17,7 @@ import (
 
 // WatcherView is a watcher of a member.
 type WatcherView struct {
-	// the name; set by the member that was asked for all
+	// the member's name; set by the member that collects the answers of all
 	Member  string    `json:"member,omitempty"`
 	Stream  uint64    `json:"stream"`
 	ID      int64     `json:"id"`
@@ -25,7 +25,7 @@ type WatcherView struct {
 	User    string    `json:"user,omitempty"`
 	Key     []byte    `json:"key"`
 	End     []byte    `json:"end,omitempty"`
-	Cut     bool      `json:"cut,omitempty"` // of long keys only the beginning is here
+	Cut     bool      `json:"cut,omitempty"` //  long keys are cut off
 	Options []string  `json:"options,omitempty"`
 	State   string    `json:"state"`
 	Next    int64     `json:"next"`
@@ -36,17 +36,16 @@ type WatcherView struct {
 	Created time.Time `json:"created"`
 }
 
-// WatchersQuery chooses watchers: the first ones in the order of a column, of those whose client,
-// user, state or key contains a text. Members send it to each other as JSON, and WatchersView as
-// the answer.
+// WatchersQuery chooses watchers: the first in the order of a column whose client, user, state or
+// key contains a text. Members send it to each other as JSON, and WatchersView as the answer.
 type WatchersQuery struct {
 	Sort   string `json:"sort"`
 	Filter string `json:"filter"`
-	// Rights is the revision of users and roles by which the reader may see the answer.
+	// Rights is the revision of users and roles that permits the reader to see the answer.
 	Rights uint64 `json:"rights"`
 }
 
-// WatchersView is a part of the watchers of one member, sorted.
+// WatchersView is a sorted part of one member's watchers.
 type WatchersView struct {
 	Revision    int64         `json:"revision"`
 	Distributed int64         `json:"distributed"`
@@ -56,14 +55,14 @@ type WatchersView struct {
 	Watchers    []WatcherView `json:"watchers"`
 }
 
-// Bounds of the watchers in one answer. An answer of a member must fit into a call between members.
+// Limits of the watchers in one answer. A member's answer must fit into a call between members.
 const (
 	maxWatchers     = 500
 	maxWatcherKey   = 2 << 10
-	maxWatcherName  = 200       // bytes of the name of a user or client
+	maxWatcherName  = 200       //  bytes of a user's or client's name
 	maxWatcherBytes = 256 << 10 // of keys, users and clients
 	maxFilter       = 1000
-	watchersTime    = sampleInterval // to ask all members
+	watchersTime    = sampleInterval //  to ask all members
 )
 
 // columns are the orders of watchers.
@@ -87,7 +86,7 @@ func sortWatchers(list []WatcherView, order string) {
 	slices.SortStableFunc(list, func(a, b WatcherView) int { return by(&a, &b) })
 }
 
-// ListWatchers returns the watchers of a member that a query chooses.
+// ListWatchers returns a member's watchers that a query chooses.
 func ListWatchers(st watch.Stats, q WatchersQuery) *WatchersView {
 	out := &WatchersView{Revision: st.Revision, Distributed: st.Matched, Streams: len(st.Streams),
 		Watchers: []WatcherView{}}
@@ -119,8 +118,8 @@ func ListWatchers(st watch.Stats, q WatchersQuery) *WatchersView {
 			}
 		}
 		w.User, w.Client = beginning(w.User), beginning(w.Client)
-		// JSON may escape each character
-		if !left.take(len(w.Key) + len(w.End) + 6*(len(w.User)+len(w.Client))) {
+		// JSON may need six bytes for a character
+		if !left.reserve(len(w.Key) + len(w.End) + 6*(len(w.User)+len(w.Client))) {
 			out.Watchers = out.Watchers[:i]
 			break
 		}
@@ -128,7 +127,7 @@ func ListWatchers(st watch.Stats, q WatchersQuery) *WatchersView {
 	return out
 }
 
-// beginning returns a name, or the beginning of one that is too long.
+// beginning returns a name, cut off if it is too long.
 func beginning(name string) string {
 	if len(name) > maxWatcherName {
 		return name[:maxWatcherName] + "…"
@@ -136,10 +135,10 @@ func beginning(name string) string {
 	return name
 }
 
-// maxWatchersAnswer limits what another member answers.
+// maxWatchersAnswer limits another member's answer.
 const maxWatchersAnswer = 1 << 20
 
-// DecodeWatchers decodes the watchers of another member.
+// DecodeWatchers decodes another member's watchers.
 func DecodeWatchers(b []byte) (*WatchersView, error) {
 	if len(b) > maxWatchersAnswer {
 		return nil, fmt.Errorf("watchers in %d bytes, at most %d", len(b), maxWatchersAnswer)
@@ -160,7 +159,8 @@ type allWatchers struct {
 	Watchers []WatcherView    `json:"watchers"`
 }
 
-// watchingMember is how far a member has distributed events, or why its watchers are not known.
+// watchingMember is how far a member has distributed events, or the reason why its watchers are
+// unknown.
 type watchingMember struct {
 	Name        string `json:"name"`
 	Revision    int64  `json:"revision"`
@@ -169,8 +169,8 @@ type watchingMember struct {
 	Error       string `json:"error,omitempty"`
 }
 
-// serveWatchers lists the watchers of all members, or of one, those with the largest lag first, or
-// by another column.
+// serveWatchers lists the watchers of one member or all, those with the largest lag first, or
+// ordered by another column.
 func (c *Console) serveWatchers(r *request) (any, error) {
 	if err := c.adminOnly(r,
 		"the watchers of all users are shown to users with the role root only"); err != nil {
@@ -188,10 +188,10 @@ func (c *Console) serveWatchers(r *request) (any, error) {
 	return c.watchersOf(r.ctx, list.Members, p.Get("member"), q), nil
 }
 
-// byName is the order of members in lists.
+// byName orders members for lists.
 func byName(a, b *etcdserverpb.Member) int { return cmp.Compare(a.Name, b.Name) }
 
-// watchersOf asks members, all or the one with a name, at the same time.
+// watchersOf asks all members concurrently, or only the one with a name.
 func (c *Console) watchersOf(ctx context.Context, members []*etcdserverpb.Member, only string,
 	q WatchersQuery) *allWatchers {
 	ctx, cancel := context.WithTimeout(ctx, watchersTime)

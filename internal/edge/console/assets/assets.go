@@ -1,4 +1,4 @@
-// Package assets has the built pages of the console. make console writes them.
+// Package assets has the built pages of the console, which make console writes.
 package assets
 
 import "embed"

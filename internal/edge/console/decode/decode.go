@@ -17,7 +17,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of a view.
+// Limits of a view.
 const (
 	MaxText         = 256 << 10
 	maxDepth        = 24
@@ -26,16 +26,16 @@ const (
 	maxHex          = 8 << 10
 )
 
-// View is a value in one form.
+// View shows a value in one form.
 type View struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
-	// Cut is set if the text is not all of the value.
+	// Cut is set if the text does not show the whole value.
 	Cut bool `json:"cut,omitempty"`
 }
 
-// Views returns the forms in which a value can be shown, the most telling first. The last is always
-// hex.
+// Views returns the forms in which a value can be shown, the most informative first. The last is
+// always hex.
 func Views(value []byte) []View { return views(value, true) }
 
 func views(value []byte, outer bool) []View {
@@ -75,7 +75,7 @@ func views(value []byte, outer bool) []View {
 	return out
 }
 
-// gunzip decompresses a value; cut is set if there is more.
+// gunzip decompresses a value. cut is set if there is more data.
 func gunzip(value []byte) (inner []byte, cut, ok bool) {
 	if len(value) < 18 || value[0] != 0x1f || value[1] != 0x8b {
 		return nil, false, false
@@ -94,7 +94,7 @@ func gunzip(value []byte) (inner []byte, cut, ok bool) {
 	return inner, false, true
 }
 
-// parseJSON decodes an object or an array of JSON. Numbers stay as they are written.
+// parseJSON decodes a JSON object or array. Numbers keep their spelling.
 func parseJSON(value []byte) (tree any, ok bool) {
 	t := bytes.TrimSpace(value)
 	if len(t) < 2 || t[0] != '{' && t[0] != '[' || len(t) > MaxText || depth(t) > maxDepth {
@@ -111,7 +111,7 @@ func parseJSON(value []byte) (tree any, ok bool) {
 	return tree, true
 }
 
-// depth returns how deeply the brackets of JSON are nested, at least.
+// depth returns a lower limit of how deeply the JSON brackets are nested.
 func depth(b []byte) (deepest int) {
 	n, quoted := 0, false
 	for i := 0; i < len(b); i++ {
@@ -131,7 +131,7 @@ func depth(b []byte) (deepest int) {
 	return deepest
 }
 
-// writer collects a text, up to MaxText bytes.
+// writer collects a text of up to MaxText bytes.
 type writer struct {
 	b    strings.Builder
 	full bool

@@ -16,11 +16,11 @@ import (
 type field struct {
 	number protowire.Number
 	kind   protowire.Type
-	value  uint64 // of a varint or a fixed field
-	bytes  []byte // of a field with a length
+	value  uint64 //  of a varint or a field of fixed size
+	bytes  []byte //  of a field with a length
 }
 
-// fields splits a message. Groups, which are obsolete, are rejected.
+// fields splits a message into fields. It rejects groups, which are obsolete.
 func fields(b []byte, budget *int) ([]field, bool) {
 	var out []field
 	for len(b) > 0 {
@@ -56,8 +56,8 @@ func fields(b []byte, budget *int) ([]field, bool) {
 	return out, len(out) > 0
 }
 
-// protobuf shows a message without its schema: the numbers of fields, nested messages where bytes
-// are one.
+// protobuf shows a message without its schema: the field numbers, and nested messages where the
+// bytes form one.
 func protobuf(value []byte) (text string, cut, ok bool) {
 	p := &printer{budget: maxFields}
 	list, ok := fields(value, &p.budget)
@@ -106,7 +106,7 @@ func (p *printer) field(name string, f field, indent int) {
 	}
 }
 
-// printable reports whether bytes are probably a text.
+// printable reports whether bytes are probably text.
 func printable(b []byte) bool {
 	if !utf8.Valid(b) {
 		return false
@@ -119,18 +119,19 @@ func printable(b []byte) bool {
 	return true
 }
 
-// kubernetesPrefix begins an object of Kubernetes in protobuf. A runtime.Unknown message follows.
+// kubernetesPrefix is the prefix of a Kubernetes object in protobuf. A runtime.Unknown message
+// follows.
 var kubernetesPrefix = []byte("k8s\x00")
 
-// metadataNames are the fields of an ObjectMeta.
+// metadataNames are the field names of an ObjectMeta.
 var metadataNames = map[protowire.Number]string{1: "name", 2: "generateName", 3: "namespace",
 	4: "selfLink", 5: "uid", 6: "resourceVersion",
 	7: "generation", 8: "creationTimestamp", 9: "deletionTimestamp",
 	10: "deletionGracePeriodSeconds", 11: "labels", 12: "annotations",
 	13: "ownerReferences", 14: "finalizers", 17: "managedFields"}
 
-// kubernetes shows an object: its type and metadata by the names of the API, other fields by their
-// numbers, because their names depend on the type.
+// kubernetes shows a Kubernetes object. The type and the metadata have the API's names. Other
+// fields have only numbers, because their names depend on the type.
 func kubernetes(value []byte) (text string, cut, ok bool) {
 	rest, ok := bytes.CutPrefix(value, kubernetesPrefix)
 	if !ok {
@@ -204,7 +205,7 @@ func (p *printer) metadata(list []field) {
 	}
 }
 
-// IsText reports whether bytes, of which the last character may be incomplete, are probably a text.
+// IsText reports whether bytes are probably text. The last character may be incomplete.
 func IsText(b []byte) bool {
 	for i := 0; i < utf8.UTFMax && len(b) > 0; i++ {
 		if r, n := utf8.DecodeLastRune(b); r != utf8.RuneError || n > 1 {

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// plain matches texts that YAML needs no quotation marks for.
+// plain matches texts that need no quotation marks in YAML.
 var plain = regexp.MustCompile(`^[A-Za-z/][A-Za-z0-9_./-]*$`)
 
-// words have another meaning in YAML than their letters.
+// words are words with a special meaning in YAML.
 var words = []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
-// scalar returns a value of JSON that is no collection as YAML.
+// scalar formats a JSON value other than a collection as YAML.
 func scalar(v any) string {
 	if s, ok := v.(string); ok && plain.MatchString(s) &&
 		!slices.Contains(words, strings.ToLower(s)) {
@@ -27,7 +27,7 @@ func scalar(v any) string {
 	return string(b)
 }
 
-// yaml writes a decoded value of JSON. Its depth was bounded when it was decoded.
+// yaml writes a decoded JSON value. Decoding has already limited the depth.
 func (w *writer) yaml(v any, indent int) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -43,7 +43,7 @@ func (w *writer) yaml(v any, indent int) {
 	}
 }
 
-// entry writes a key of a map or the dash of a list, and its value.
+// entry writes the key of a map or the dash of a list, and the value.
 func (w *writer) entry(before string, v any, indent int) {
 	switch x := v.(type) {
 	case map[string]any:
