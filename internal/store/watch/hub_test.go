@@ -496,3 +496,18 @@ func TestNoStreams(t *testing.T) {
 		}
 	})
 }
+
+// TestCloseForgetsProgress closes a stream whose progress request waits. If it was the last stream,
+// nothing is matched after that, so Close must remove it from the list.
+func TestCloseForgetsProgress(t *testing.T) {
+	h := New(newMemSource(), Options{})
+	defer h.Close()
+	s := h.NewStream(StreamInfo{})
+	s.Create(CreateRequest{Key: []byte("k")})
+	h.mu.Lock()
+	s.asks, s.askRev = 1, h.revision()+1
+	h.queueProgress(s)
+	h.mu.Unlock()
+	s.Close()
+	checkValid(t, h)
+}

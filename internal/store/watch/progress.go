@@ -15,6 +15,15 @@ func (h *Hub) queueProgress(s *Stream) {
 	}
 }
 
+// forgetProgress removes a stream that is closed from the list: without other streams nothing is
+// matched, and the list would keep it. mu is held.
+func (h *Hub) forgetProgress(s *Stream) {
+	if s.queuedAsk {
+		h.mu.requests = slices.DeleteFunc(h.mu.requests, func(o *Stream) bool { return o == s })
+		s.queuedAsk = false
+	}
+}
+
 // answerProgressRequests answers the requests whose revision is distributed. The matcher is between batches. mu is held.
 func (h *Hub) answerProgressRequests() {
 	rest := h.mu.requests[:0]

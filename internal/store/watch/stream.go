@@ -327,6 +327,7 @@ func (s *Stream) Close() {
 	}
 	s.closed = true
 	delete(h.mu.streams, s.id)
+	h.forgetProgress(s)
 	h.stopTicks(s)
 	s.mu.Lock()
 	s.mu.closed = true
