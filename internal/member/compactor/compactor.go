@@ -12,39 +12,40 @@ import (
 	"vigil/internal/kv"
 )
 
-// Mode says what is old.
+// Mode selects the rule by which revisions count as old.
 type Mode string
 
 // The modes.
 const (
-	// Periodic keeps the revisions of a time.
+	// Periodic keeps the revisions of a period of time.
 	Periodic Mode = "periodic"
 	// Revision keeps a number of revisions.
 	Revision Mode = "revision"
 )
 
-// Policy is what to keep. The zero value keeps everything.
+// Policy selects the revisions to keep. The zero value keeps everything.
 type Policy struct {
 	Mode Mode
-	// Period is what Periodic keeps; Revisions what Revision keeps, besides the newest one.
+	// Period is the time whose revisions Periodic keeps. Revisions is the number of revisions that
+	// Revision keeps besides the newest one.
 	Period    time.Duration
 	Revisions int64
 }
 
-// Enabled reports whether p ever forgets anything.
+// Enabled reports whether p ever compacts anything.
 func (p Policy) Enabled() bool {
 	return p.Mode == Periodic && p.Period > 0 || p.Mode == Revision && p.Revisions > 0
 }
 
-// The defaults are no automatic compaction.
+// By default nothing is compacted automatically.
 const (
 	DefaultMode      = Periodic
 	DefaultRetention = "0"
 )
 
-// Parse reads a mode and a retention as etcd's command line has them. The empty mode is
-// DefaultMode. A bare number is hours for Periodic and revisions for Revision; Periodic takes
-// durations such as "90m" too, and 0 of either stands for never.
+// Parse reads a mode and a retention in the format of etcd's command line. The empty mode is
+// DefaultMode. A bare number is hours for Periodic and revisions for Revision; Periodic also
+// accepts durations such as "90m". With 0, both modes compact nothing.
 func Parse(mode, retention string) (Policy, error) {
 	p := Policy{Mode: Mode(mode)}
 	if mode == "" {
@@ -82,20 +83,20 @@ func Parse(mode, retention string) (Policy, error) {
 	return p, nil
 }
 
-// Store is what is compacted.
+// Store is the store to compact.
 type Store interface {
 	// Revision returns the newest revision.
 	Revision() int64
-	// Compact forgets what only revisions below rev can see. kv.ErrCompacted says that this was
-	// done before.
+	// Compact removes the data that only revisions below rev can see. It returns kv.ErrCompacted if
+	// the store was already compacted at rev.
 	Compact(ctx context.Context, rev int64) error
 }
 
-// Config says what a compactor works on. Logger may be nil.
+// Config configures a compactor. Logger may be nil.
 type Config struct {
 	Policy Policy
 	Store  Store
-	// Leading reports whether this member is the one that compacts. It must be cheap.
+	// Leading reports whether this member compacts for the cluster. It must be cheap.
 	Leading func() bool
 	Logger  *slog.Logger
 }
@@ -114,7 +115,7 @@ func Run(ctx context.Context, c Config) {
 	}
 }
 
-// tick waits for the next look and reports whether there is one.
+// tick waits for d. It returns false if ctx has ended.
 func (c *Config) tick(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -124,8 +125,8 @@ func (c *Config) tick(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// compact compacts at a revision, logs that, and reports whether that is done. how is an attribute
-// that says by which rule.
+// compact compacts at a revision, logs the result, and reports whether it succeeded. how is a log
+// attribute that names the rule.
 func (c *Config) compact(ctx context.Context, rev int64, retry time.Duration, how slog.Attr) bool {
 	began := time.Now()
 	log := c.Logger.With(slog.Int64("revision", rev), how)

@@ -9,18 +9,18 @@ import (
 // The cadence is etcd's.
 const (
 	// samples is how often the newest revision is noted during a period, or during maxInterval if
-	// that is shorter. Revisions are forgotten a sample later than they could be, at the latest.
+	// that is shorter. A revision is compacted at most one sample later than it could be.
 	samples = 10
 	// maxInterval is the longest time between two compactions of Periodic.
 	maxInterval = time.Hour
-	// revisionInterval is the time between two looks of Revision.
+	// revisionInterval is the time between two checks of Revision.
 	revisionInterval = 5 * time.Minute
 	// minPeriod keeps the time between two samples at a microsecond or more.
 	minPeriod = samples * time.Microsecond
 )
 
-// periodic notes the newest revision at every tick. The oldest note is a period old once the notes
-// of a whole period are there; from then on it is compacted at, once per interval.
+// periodic notes the newest revision at every tick. Once it has the notes of a whole period, the
+// oldest note is a period old, and it compacts there once per interval.
 func (c *Config) periodic(ctx context.Context) {
 	interval := min(c.Policy.Period, maxInterval)
 	every := interval / samples
@@ -48,8 +48,8 @@ func (c *Config) periodic(ctx context.Context) {
 	}
 }
 
-// revision compacts at the revision that is a retention before the newest, at every tick at which
-// that is another one.
+// revision compacts at the revision that is a retention before the newest. It does so at each tick
+// at which that revision has changed.
 func (c *Config) revision(ctx context.Context) {
 	for done := int64(0); c.tick(ctx, revisionInterval); {
 		if !c.Leading() {

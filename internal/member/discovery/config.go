@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Config selects where the members are found: in a registry, if it has Endpoints, or in the DNS, if
-// it has SRV. The zero value of a field is its default.
+// Config selects where to find the members: in a registry if Endpoints is set, or in the DNS if SRV
+// is set. The zero value of a field is its default.
 type Config struct {
 	// Token names the new cluster. Endpoints are members of the cluster that holds the registry:
 	// http://, https://, unix:// or unixs:// URLs, or HOST:PORT.
@@ -26,30 +26,30 @@ type Config struct {
 	// 2 s (the transport takes anything below 10 s as 10 s). KeepAliveTimeout bounds the time until
 	// the heartbeat, default 6 s.
 	KeepAliveTime, KeepAliveTimeout time.Duration
-	// TLS encrypts connections to endpoints without a scheme; http:// and https:// decide for
-	// others.
+	// TLS encrypts connections to endpoints without a scheme. For other endpoints http:// or
+	// https:// decides.
 	TLS bool
-	// CertFile and KeyFile are the certificate sent to the registry. The certificate of the
-	// registry must be of an authority in CAFile, by default of one of the system, unless
+	// CertFile and KeyFile are the certificate sent to the registry. An authority in CAFile (by
+	// default one of the system's) must have signed the registry's certificate, unless
 	// InsecureSkipVerify accepts any.
 	CertFile, KeyFile, CAFile string
 	InsecureSkipVerify        bool
-	// User and Password authenticate, if both are given; User may be NAME:PASSWORD.
+	// User and Password authenticate this member if both are set. User may be NAME:PASSWORD.
 	User, Password string
 
-	// SRV is a domain of the DNS whose SRV records name the members: those of
-	// _etcd-server-ssl._tcp, for https, and _etcd-server._tcp, for http. SRVName is added to these
-	// names: _etcd-server-SRVNAME.
+	// SRV is a DNS domain whose SRV records name the members: _etcd-server-ssl._tcp lists https
+	// members, _etcd-server._tcp lists http members. SRVName is a suffix of these names:
+	// _etcd-server-SRVNAME.
 	SRV, SRVName string
-	// Resolver asks the DNS. Default net.DefaultResolver.
+	// Resolver queries the DNS. Default net.DefaultResolver.
 	Resolver *net.Resolver
 
 	// Logger receives lines about members found and waits. Default: slog.Default().
 	Logger *slog.Logger
 }
 
-// Registry reports whether members are to be found by a registry, Wanted whether they are to be
-// found at all.
+// Registry reports whether to find the members in a registry. Wanted reports whether to find them
+// at all.
 func (c *Config) Registry() bool { return len(c.Endpoints) > 0 }
 func (c *Config) Wanted() bool   { return c.Registry() || c.SRV != "" }
 
@@ -80,8 +80,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate reports what cannot work, in the words of the flags. It expects defaults to be filled
-// in.
+// Validate reports every invalid setting under the name of its flag. Call WithDefaults first.
 func (c Config) Validate() error {
 	var errs []error
 	bad := func(cond bool, text string) {
@@ -109,7 +108,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// tls returns what the service is dialed with, nil for plain TCP.
+// tls returns the TLS configuration for dialing the service, nil for plain TCP.
 func (c *Config) tls(required bool) (*tls.Config, error) {
 	t := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: c.InsecureSkipVerify}
 	if c.CertFile != "" {

@@ -2,8 +2,8 @@
 // that already runs, or through SRV records of the DNS. Both give the list in the form of
 // --initial-cluster, NAME=URL,...
 //
-// The registry is etcd's third one, so that members of etcd and of this program find each other's
-// lists:
+// The registry has the format of etcd's discovery v3, so that members of etcd and of this program
+// find each other's lists:
 //
 //		/_etcd/registry/TOKEN/_config/size       decimal, written by the creator of the token
 //		/_etcd/registry/TOKEN/members/MEMBER-ID  NAME=URL,..., written by each member; the id in hexadecimal

@@ -20,7 +20,7 @@ import (
 	"vigil/internal/kv"
 )
 
-// What Join cannot go on after, in etcd's words.
+// These errors are final for Join. The texts are etcd's.
 var (
 	ErrSizeNotFound = errors.New("discovery: size key not found")
 	ErrBadSize      = errors.New("discovery: size key is bad")
@@ -30,16 +30,17 @@ var (
 
 const root = "/_etcd/registry"
 
-// Between attempts at a service that gives no answer, the wait doubles from one to the other.
+// While a service does not answer, the wait between attempts doubles from the first value to the
+// second.
 const (
 	firstWait = 250 * time.Millisecond
 	lastWait  = 8 * time.Second
 )
 
-// Join registers the member of an id, waits until as many have registered as the cluster is to
-// have, and returns them: NAME=URL,..., in the order of their registration. self is this member in
-// the same form; before reports whether it had registered earlier. An error is about the registry
-// or the configuration, or that of ctx.
+// Join registers this member, waits until all members of the new cluster have registered, and
+// returns them as NAME=URL,... in the order of registration. self is this member in the same form.
+// before reports whether it had registered earlier. Join fails if the registry or the configuration
+// is invalid, or when ctx ends.
 func Join(ctx context.Context, c Config, id uint64, self string) (list string,
 	before bool, err error) {
 	c = c.WithDefaults()
@@ -65,30 +66,30 @@ type joiner struct {
 }
 
 func (j *joiner) join(ctx context.Context, self string) (initial string, before bool, err error) {
-	list, _, err := j.look(ctx)
+	list, _, err := j.readRegistry(ctx)
 	if err != nil {
 		return "", false, err
 	}
 	before = list.position(j.own) >= 0
-	err = j.insist(ctx, "register this member", func() error { return j.s.put(ctx, j.own, self) })
+	err = j.retry(ctx, "register this member", func() error { return j.s.put(ctx, j.own, self) })
 	if err != nil {
 		return "", before, err
 	}
 	j.log.Info("registered this member", "member-key", j.own, "member-info", self)
 	for {
-		list, size, err := j.look(ctx)
+		list, size, err := j.readRegistry(ctx)
 		if err != nil {
 			return "", before, err
 		}
 		if len(list.peers) < size {
 			j.log.Info("waiting for peers from discovery service", "cluster-size", size,
 				"found-peers", len(list.peers))
-			if err := j.wait(ctx, list, size); err != nil {
+			if err := j.waitForPeers(ctx, list, size); err != nil {
 				if ctx.Err() != nil {
 					return "", before, ctx.Err()
 				}
-				// The watch has ended with its connection or by a compaction: the present keys are
-				// enough.
+				// The connection broke, or a compaction ended the watch. Reading the present keys
+				// is enough.
 				j.log.Warn("the wait for peers was interrupted", "error", err)
 				continue
 			}
@@ -103,9 +104,10 @@ func (j *joiner) join(ctx context.Context, self string) (initial string, before 
 	}
 }
 
-// look reads the registry. It fails if the cluster is complete without this member.
-func (j *joiner) look(ctx context.Context) (list *registered, size int, err error) {
-	err = j.insist(ctx, "read the registry", func() error {
+// readRegistry reads the size of the cluster and the registered peers. It fails if the cluster is
+// complete without this member.
+func (j *joiner) readRegistry(ctx context.Context) (list *registered, size int, err error) {
+	err = j.retry(ctx, "read the registry", func() error {
 		res, err := j.s.get(ctx, j.sizeKey, false)
 		if err != nil {
 			return err
@@ -122,7 +124,7 @@ func (j *joiner) look(ctx context.Context) (list *registered, size int, err erro
 		}
 		list = &registered{next: res.Header.Revision + 1}
 		for _, kv := range res.Kvs {
-			j.add(list, kv)
+			j.addPeer(list, kv)
 		}
 		return nil
 	})
@@ -135,19 +137,19 @@ func (j *joiner) look(ctx context.Context) (list *registered, size int, err erro
 	return list, size, nil
 }
 
-// wait follows the registry until list has size peers.
-func (j *joiner) wait(ctx context.Context, list *registered, size int) error {
+// waitForPeers watches the registry until list has size peers.
+func (j *joiner) waitForPeers(ctx context.Context, list *registered, size int) error {
 	return j.s.watch(ctx, j.members, list.next, func(events []*mvccpb.Event) (done bool) {
 		for _, e := range events {
 			if e.Type == mvccpb.PUT {
-				j.add(list, e.Kv)
+				j.addPeer(list, e.Kv)
 			}
 		}
 		return len(list.peers) >= size
 	})
 }
 
-func (j *joiner) add(list *registered, kv *mvccpb.KeyValue) {
+func (j *joiner) addPeer(list *registered, kv *mvccpb.KeyValue) {
 	p := peer{key: strings.TrimSpace(string(kv.Key)), info: strings.TrimSpace(string(kv.Value)),
 		created: kv.CreateRevision}
 	if err := list.add(p); err != nil {
@@ -157,8 +159,8 @@ func (j *joiner) add(list *registered, kv *mvccpb.KeyValue) {
 	j.log.Info("found peer from discovery service", "member-key", p.key, "member-info", p.info)
 }
 
-// insist calls f until it succeeds, its error is final, or ctx ends.
-func (j *joiner) insist(ctx context.Context, what string, f func() error) error {
+// retry calls f until it succeeds, its error is final, or ctx ends.
+func (j *joiner) retry(ctx context.Context, what string, f func() error) error {
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		err := f()
 		if err == nil || errors.Is(err, ErrSizeNotFound) ||
@@ -184,7 +186,8 @@ type peer struct {
 	created   int64
 }
 
-// registered are the members that were found, by create revision, and the revision to go on at.
+// registered holds the peers found so far, by create revision, and the revision at which the watch
+// goes on.
 type registered struct {
 	peers []peer
 	next  int64
@@ -203,7 +206,7 @@ func (r *registered) add(p peer) error {
 	return nil
 }
 
-// position returns how many have registered before the member of a key, -1 if there is none.
+// position returns how many peers registered before the given key, -1 if the key is not registered.
 func (r *registered) position(key string) int {
 	return slices.IndexFunc(r.peers, func(p peer) bool { return p.key == key })
 }

@@ -28,12 +28,13 @@ import (
 type service struct {
 	c     *Config
 	conns []*grpc.ClientConn
-	// now is the connection that answered last, token what the service gave for the password.
+	// now is the connection that answered last. token is the token that the service issued for the
+	// password.
 	now   int
 	token string
 }
 
-// dial prepares a connection to each endpoint; they are made when they are used.
+// dial prepares a connection to each endpoint. gRPC connects at the first use.
 func dial(c *Config) (*service, error) {
 	s := &service{c: c}
 	for _, e := range c.Endpoints {
@@ -98,7 +99,7 @@ func (s *service) close() {
 	}
 }
 
-// final reports whether asking again cannot help.
+// final reports whether a repetition cannot help.
 func final(err error) bool {
 	switch status.Code(err) {
 	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.Unimplemented,
@@ -108,8 +109,8 @@ func final(err error) bool {
 	return false
 }
 
-// do calls f with one connection after the other until one answers.
-func (s *service) do(ctx context.Context, timeout time.Duration,
+// tryEndpoints calls f with one connection after the other until one answers.
+func (s *service) tryEndpoints(ctx context.Context, timeout time.Duration,
 	f func(context.Context, *grpc.ClientConn) error) error {
 	var errs []error
 	for range s.conns {
@@ -125,8 +126,8 @@ func (s *service) do(ctx context.Context, timeout time.Duration,
 	return errors.Join(errs...)
 }
 
-// authenticated calls f with a token if there is a password, and with a new one if the service has
-// forgotten it.
+// authenticated calls f, with a token if a password is set. If the service no longer knows the
+// token, it gets a new one.
 func (s *service) authenticated(ctx context.Context, conn *grpc.ClientConn,
 	f func(context.Context, *grpc.ClientConn) error) error {
 	if s.c.User == "" || s.c.Password == "" {
@@ -143,7 +144,8 @@ func (s *service) authenticated(ctx context.Context, conn *grpc.ClientConn,
 	res, err := pb.NewAuthClient(conn).Authenticate(one,
 		&pb.AuthenticateRequest{Name: s.c.User, Password: s.c.Password})
 	switch {
-	case err != nil && status.Convert(err).Message() == rpctypes.ErrorDesc(rpctypes.ErrGRPCAuthNotEnabled):
+	case err != nil &&
+		status.Convert(err).Message() == rpctypes.ErrorDesc(rpctypes.ErrGRPCAuthNotEnabled):
 		return f(ctx, conn)
 	case err != nil:
 		return err
@@ -154,7 +156,7 @@ func (s *service) authenticated(ctx context.Context, conn *grpc.ClientConn,
 
 func (s *service) get(ctx context.Context, key string,
 	prefix bool) (res *pb.RangeResponse, err error) {
-	err = s.do(ctx, s.c.RequestTimeout,
+	err = s.tryEndpoints(ctx, s.c.RequestTimeout,
 		func(ctx context.Context, conn *grpc.ClientConn) (err error) {
 			res, err = pb.NewKVClient(conn).Range(ctx, rangeRequest(key, prefix))
 			return err
@@ -163,15 +165,17 @@ func (s *service) get(ctx context.Context, key string,
 }
 
 func (s *service) put(ctx context.Context, key, value string) error {
-	return s.do(ctx, s.c.RequestTimeout, func(ctx context.Context, conn *grpc.ClientConn) error {
-		_, err := pb.NewKVClient(conn).Put(ctx,
-			&pb.PutRequest{Key: []byte(key), Value: []byte(value)})
-		return err
-	})
+	return s.tryEndpoints(ctx, s.c.RequestTimeout,
+		func(ctx context.Context, conn *grpc.ClientConn) error {
+			_, err := pb.NewKVClient(conn).Put(ctx,
+				&pb.PutRequest{Key: []byte(key), Value: []byte(value)})
+			return err
+		})
 }
 
 // watch calls f with the events of all keys that begin with prefix, from a revision on, until f
-// reports that it is done. The heartbeats of the connection end it if the service is lost.
+// reports that it is done. If the service is lost, the heartbeats end the connection and with it
+// the watch.
 func (s *service) watch(ctx context.Context, prefix string, from int64,
 	f func([]*mvccpb.Event) bool) error {
 	ctx, cancel := context.WithCancel(ctx)

@@ -14,9 +14,9 @@ import (
 // srvTimeout bounds all lookups of one list.
 const srvTimeout = 30 * time.Second
 
-// Lookup returns the members that the DNS lists: NAME=URL,.... A record of which the address is
-// that of one of the advertised URLs, of this member, is called name; the others are numbered, for
-// the DNS has no names.
+// Lookup returns the members that the DNS lists: NAME=URL,.... A record whose address equals that
+// of one of this member's advertised URLs gets the given name. The others are numbered, because the
+// DNS has no member names.
 func Lookup(ctx context.Context, c Config, name string, advertised []string) (string, error) {
 	c = c.WithDefaults()
 	ctx, cancel := context.WithTimeout(ctx, srvTimeout)
@@ -51,7 +51,7 @@ func Lookup(ctx context.Context, c Config, name string, advertised []string) (st
 	return "", fmt.Errorf("cannot find local etcd member %q in SRV records", name)
 }
 
-// members looks up one service. A record that cannot be used is an error only if there is no other.
+// members looks up one service. An unusable record is an error only if no record is usable.
 func (c *Config) members(ctx context.Context, service, scheme, name string,
 	advertised []string) (list []string, err error) {
 	own := map[string]*url.URL{} // by address
@@ -104,7 +104,7 @@ func (c *Config) resolve(ctx context.Context, host, port string) (string, error)
 	return net.JoinHostPort(ip, port), err
 }
 
-// Address returns the first address of a host, an IPv4 one if there is any.
+// Address returns the first IPv4 address of a host, or its first address if it has no IPv4 one.
 func Address(ctx context.Context, r *net.Resolver, host string) (string, error) {
 	ips, err := r.LookupIPAddr(ctx, host)
 	if err != nil {
@@ -121,9 +121,9 @@ func Address(ctx context.Context, r *net.Resolver, host string) (string, error) 
 	return ips[0].String(), nil
 }
 
-// Clients returns the URLs at which the members of a cluster serve clients, as the DNS lists them:
-// https:// URLs of the records of _etcd-client-ssl._tcp, then http:// ones of _etcd-client._tcp. A
-// suffix, if there is one, is added to these names: _etcd-client-SUFFIX.
+// Clients returns the client URLs that the DNS lists for a cluster: https:// URLs from the records
+// of _etcd-client-ssl._tcp, then http:// URLs from _etcd-client._tcp. A suffix that is not empty
+// extends these names: _etcd-client-SUFFIX.
 func Clients(ctx context.Context, r *net.Resolver, domain, suffix string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, srvTimeout)
 	defer cancel()

@@ -1,21 +1,21 @@
 // Package stage runs the stages of a pipeline on whichever goroutine is available.
 //
-// A stage has work, and a token that whoever carries out the work holds. A goroutine that has made
-// work for another stage goes on with that stage when its own work is done: so a request that is
-// alone passes through all stages on one goroutine. When several stages have work at the same time,
-// each gets its own goroutine.
+// A stage has work and a token; the goroutine that carries out the work holds the token. A
+// goroutine that made work for another stage goes on with that stage when its own work is done. So
+// a lone request passes through all stages on one goroutine. When several stages have work at the
+// same time, each gets its own goroutine.
 //
 // # What a caller must do
 //
-//  1. Make the work known with Post, after it is there. A goroutine that carries out a stage uses
-//     PostNext instead: it goes on with that work itself.
-//  2. A Work returns when it has found nothing more to do. It may wait, except if it is prompt.
+//  1. Queue the work first, then call Post. A goroutine that carries out a stage calls PostNext
+//     instead, and goes on with that work itself.
+//  2. A Work returns when it finds nothing more to do. It may block unless prompt is set.
 //
 // # Invariants
 //
-//  1. A stage is carried out by at most as many goroutines at once as it has tokens.
-//  2. Work that was posted is carried out after Post was called, unless the stage is closed. A
-//     stage that waits keeps no other stage from being carried out.
+//  1. At most as many goroutines carry out a stage at once as it has tokens.
+//  2. After Post, some goroutine carries out the work, unless the stage is closed. A stage that
+//     blocks does not keep other stages from running.
 package stage
 
 import (
@@ -23,12 +23,12 @@ import (
 	"sync"
 )
 
-// Work carries out what there is to do in a stage. prompt means that the goroutine has something
-// else to do soon: it must neither wait nor take long. left reports that a goroutine that may wait
-// must go on with what was begun.
+// Work does the work of a stage. If prompt is set, the goroutine has something else to do soon:
+// Work must neither block nor take long. left reports that work remains for a goroutine that may
+// block.
 type Work func(prompt bool) (left bool)
 
-// Line is a list of stages and the goroutines that carry them out.
+// Line holds stages and the goroutines that carry them out.
 type Line struct {
 	mu struct {
 		sync.Mutex
@@ -36,7 +36,7 @@ type Line struct {
 		idle   int // goroutines that wait for work
 		closed bool
 	}
-	// work is signaled for a goroutine that waits for work, rest when a stage has no work left.
+	// work wakes a goroutine that waits for work. rest is signaled when a stage has no work left.
 	work, rest sync.Cond
 	running    sync.WaitGroup
 }
@@ -47,7 +47,7 @@ type Stage struct {
 	work Work
 
 	// Guarded by line.mu. free counts the tokens that nobody holds. due is set if there may be
-	// work, left if somebody who may wait must go on with it.
+	// work. left is set if a goroutine that may block must go on with it.
 	tokens, free      int
 	due, left, closed bool
 }
@@ -59,8 +59,8 @@ func NewLine() *Line {
 	return l
 }
 
-// Add adds a stage with a number of tokens. Where several stages have work, those that were added
-// first come first. It is called before Start.
+// Add adds a stage with a number of tokens. If several stages have work, the one added first comes
+// first. Call it before Start.
 func (l *Line) Add(work Work, tokens int) *Stage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,12 +76,12 @@ func (l *Line) Start() {
 	defer l.mu.Unlock()
 	for _, s := range l.mu.stages {
 		for range s.tokens {
-			l.running.Go(l.run)
+			l.running.Go(l.runStages)
 		}
 	}
 }
 
-// Close ends the goroutines after the work that was posted. It is called once.
+// Close ends the goroutines after they have done the posted work. Call it once.
 func (l *Line) Close() {
 	l.mu.Lock()
 	l.mu.closed = true
@@ -90,8 +90,8 @@ func (l *Line) Close() {
 	l.running.Wait()
 }
 
-// run carries out stages that have work.
-func (l *Line) run() {
+// runStages carries out stages that have work until Close.
+func (l *Line) runStages() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for {
@@ -150,7 +150,7 @@ func (s *Stage) carryOut(prompt bool) {
 	}
 }
 
-// Post makes known that there is work. A goroutine of the line carries it out.
+// Post announces work. A goroutine of the line carries it out.
 func (s *Stage) Post() {
 	l := s.line
 	l.mu.Lock()
@@ -170,13 +170,14 @@ func (s *Stage) PostNext() {
 	l.mu.Unlock()
 }
 
-// mostCarried is how many stages a call of Carry carries out. A write that is alone needs five: two
-// turns of raft, and append, apply and answer.
+// mostCarried is the number of stages that one call of Carry carries out at most. A lone write
+// needs five: two turns of raft, and append, apply and answer.
 const mostCarried = 8
 
-// Carry posts work and carries it out on the goroutine of the caller, promptly, unless another one
-// does. It goes on with the stages through that get work by that, but not for long, because others
-// may always have work. Everything else is left to the goroutines of the line.
+// Carry posts work and carries it out promptly on the caller's goroutine, unless another goroutine
+// already does. It goes on with those stages of through that get work from it, but at most
+// mostCarried, because others may always have work. It leaves everything else to the goroutines of
+// the line.
 func (s *Stage) Carry(through ...*Stage) {
 	l := s.line
 	l.mu.Lock()
@@ -199,14 +200,14 @@ func (s *Stage) Carry(through ...*Stage) {
 	l.wakeOthers()
 }
 
-// Busy reports whether a goroutine carries out the stage, or must go on with it.
+// Busy reports whether a goroutine carries out the stage or has to go on with it.
 func (s *Stage) Busy() bool {
 	s.line.mu.Lock()
 	defer s.line.mu.Unlock()
 	return s.free < s.tokens || s.left
 }
 
-// Close lets the work under way end, and returns then: nothing more is carried out.
+// Close waits for the work under way. After it returns, the stage does no more work.
 func (s *Stage) Close() {
 	l := s.line
 	l.mu.Lock()
