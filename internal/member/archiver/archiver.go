@@ -18,32 +18,33 @@ import (
 type Archiver struct {
 	o     Options
 	guard guard
-	// changed has room for one: an order has arrived.
+	// changed signals that an order has arrived. Its capacity is one.
 	changed chan struct{}
 	leader  leader
 
 	mu struct {
 		sync.Mutex
 		bucket bucket.Bucket
-		// identity is that of the archive, nil while this member has not read it. refused is why
-		// nothing is written to the bucket; vacant: the bucket is reachable and has no archive.
+		// identity is the identity of the archive, nil until this member has read it. refused is
+		// the reason for not writing to the bucket. vacant: the bucket is reachable and has no
+		// archive.
 		identity *archive.Identity
 		refused  error
 		vacant   bool
-		// foreign is when a session has refused the history in the archive, zero if none has. Only
-		// a session can accept it again, for instance after the bucket was replaced: while the
-		// objects and the lineage are what they are, the outcome is the same.
+		// foreign is the time at which a session refused the history in the archive, zero if none
+		// did. Only a session can accept it again, for instance after the bucket was replaced: the
+		// outcome does not change unless the objects or the lineage do.
 		foreign time.Time
 
-		// order is the newest order, orders the number of those that appoint this member, until
-		// when the appointment ends.
+		// order is the newest order. orders counts the orders that appointed this member. until is
+		// the end of the appointment.
 		order  order
 		orders uint64
 		until  time.Time
 
 		marks marks
-		// archived is up to where the archive archivedIn has what it needs, if known is set. Its
-		// time is not used.
+		// archived is the position up to which the archive archivedIn is complete, if known is set.
+		// Its time is unused.
 		archived   mark
 		archivedIn archive.ID
 		known      bool
@@ -74,12 +75,13 @@ func New(o Options) (*Archiver, error) {
 	return a, nil
 }
 
-// Run works until ctx ends. It returns within a few seconds after that, whatever the bucket does.
+// Run archives until ctx ends. It returns within a few seconds after that, whatever the bucket
+// does.
 func (a *Archiver) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	duties := []func(context.Context){a.lead}
 	if a.o.Open != nil {
-		duties = append(duties, a.sample, a.watchBucket, a.work)
+		duties = append(duties, a.sampleMoments, a.watchBucket, a.runSessions)
 	}
 	for _, run := range duties {
 		wg.Go(func() { run(ctx) })
@@ -88,18 +90,18 @@ func (a *Archiver) Run(ctx context.Context) {
 	a.closeBucket()
 }
 
-// sampleInterval is how often a moment is remembered.
+// sampleInterval is the time between two recorded moments.
 const sampleInterval = 500 * time.Millisecond
 
-// sample remembers moments.
-func (a *Archiver) sample(ctx context.Context) {
-	for a.mark(); wait(ctx, sampleInterval); {
-		a.mark()
+// sampleMoments records a moment in each sampleInterval.
+func (a *Archiver) sampleMoments(ctx context.Context) {
+	for a.markNow(); wait(ctx, sampleInterval); {
+		a.markNow()
 	}
 }
 
-// mark remembers the present moment and returns it.
-func (a *Archiver) mark() mark {
+// markNow records the present moment and returns it.
+func (a *Archiver) markNow() mark {
 	at, revision := a.o.Source.Position()
 	m := mark{at.Index, revision, time.Now()}
 	a.mu.Lock()
@@ -120,14 +122,14 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// accept takes an order for this member, and returns the member's report.
-func (a *Archiver) accept(o order) report {
+// acceptOrder handles an order for this member, and returns the member's report.
+func (a *Archiver) acceptOrder(o order) report {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if o.term >= a.mu.order.term {
 		a.mu.order = o
 		// An order that names another member, or none yet, does not end the appointment at once:
-		// this member goes on while its successor finds out what is there.
+		// this member goes on while its successor reads the archive.
 		if o.appointee == a.o.MemberID && a.o.Open != nil {
 			a.mu.orders++
 			a.mu.until = time.Now().Add(appointment)
@@ -162,8 +164,8 @@ func (a *Archiver) reportLocked() report {
 	return r
 }
 
-// readyLocked reports whether this member may be appointed. A history that was refused is looked at
-// again after some time.
+// readyLocked reports whether this member may be appointed. After some time it checks a refused
+// history again.
 func (a *Archiver) readyLocked(now time.Time) bool {
 	if a.mu.refused != nil && (a.mu.foreign.IsZero() || now.Sub(a.mu.foreign) < refusedInterval) {
 		return false
@@ -171,8 +173,8 @@ func (a *Archiver) readyLocked(now time.Time) bool {
 	return a.mu.identity != nil || a.mu.vacant
 }
 
-// noteArchivedLocked notes that an archive needs nothing up to an index. While --archive is changed
-// member by member, others may speak of another archive than this member's.
+// noteArchivedLocked notes that an archive needs nothing up to an index. It ignores other archives:
+// while --archive changes member by member, another member may use another one.
 func (a *Archiver) noteArchivedLocked(id archive.ID, index uint64) {
 	if a.mu.identity != nil && a.mu.identity.Archive != id {
 		return
@@ -189,13 +191,13 @@ func (a *Archiver) noteArchivedLocked(id archive.ID, index uint64) {
 	a.mu.archived, a.mu.archivedIn, a.mu.known = mark{index: index, revision: m.revision}, id, true
 }
 
-// Handle answers a call of the leader (calls.Archive). Errors: a malformed call.
+// Handle answers a call of the leader (calls.Archive). It fails if the call is malformed.
 func (a *Archiver) Handle(payload []byte) ([]byte, error) {
 	o, err := decodeOrder(payload)
 	if err != nil {
 		return nil, err
 	}
-	r := a.accept(o)
+	r := a.acceptOrder(o)
 	return r.encode(), nil
 }
 
@@ -209,8 +211,8 @@ func (a *Archiver) appointed() bool {
 // errNotAppointed ends a session.
 var errNotAppointed = errors.New("archiver: another member archives")
 
-// work archives while this member is appointed.
-func (a *Archiver) work(ctx context.Context) {
+// runSessions archives while this member is appointed.
+func (a *Archiver) runSessions(ctx context.Context) {
 	b := backoff{}
 	for {
 		for !a.appointed() {
@@ -248,7 +250,7 @@ func (b *backoff) next() time.Duration {
 	return b.last
 }
 
-// activity is what can fail by itself: while entries are sent, bases may fail all the time.
+// activity is a task that fails or succeeds on its own: bases may fail while entries are sent.
 type activity int
 
 const (
@@ -258,7 +260,7 @@ const (
 	works
 )
 
-// failure is why an activity fails, and since when; the zero value if it does not.
+// failure says why an activity fails and since when. The zero value means that it does not.
 type failure struct {
 	since, logged time.Time
 	text          string
@@ -277,7 +279,7 @@ func (a *Archiver) failingLocked() (worst *failure) {
 
 // noteFailure notes an error of the archive, and logs it if it is new.
 func (a *Archiver) noteFailure(in activity, what string, err error) {
-	if in != appointing { // that is no operation on the bucket
+	if in != appointing { // choosing a member does not use the bucket
 		a.counters.failures.Add(1)
 	}
 	text := oneLine(fmt.Sprintf("%s: %v", what, err))
@@ -306,7 +308,7 @@ func (a *Archiver) noteSuccess(in activity) {
 	a.mu.failures[in] = failure{}
 }
 
-// noteIdle notes that this member does not try an activity any more.
+// noteIdle notes that this member no longer tries an activity.
 func (a *Archiver) noteIdle(in activity) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// lookForBase is how often it is looked whether a base is due.
+	// lookForBase is the time between two checks whether a base is due.
 	lookForBase = time.Second
-	// baseShare is the least ratio of the time between two bases to the time that one takes.
+	// baseShare is the smallest ratio of the time between two bases to the duration of one.
 	baseShare = 20
-	// baseAttempts is how often a state is cut again after a concurrent compaction.
+	// baseAttempts bounds how often a base starts again after a concurrent compaction.
 	baseAttempts = 5
-	// littleWritten is the size of log objects below which nothing counts as written if the
-	// revision is the same.
+	// littleWritten is a size of log objects: less than that counts as nothing written if the
+	// revision has not changed.
 	littleWritten = 1 << 20
-	// baseGiveUp is for how long a base waits for a bucket that fails, on top of the time for the
-	// bytes of a part. While it waits, files of the history are kept.
+	// baseGiveUp is how long a base waits for a failing bucket, on top of the time for the bytes of
+	// a part. While it waits it holds files of the history.
 	baseGiveUp = 5 * time.Minute
 )
 
-// wakeBases makes the base loop look at once.
+// wakeBases makes the base loop check at once.
 func (s *session) wakeBases() {
 	select {
 	case s.wake <- struct{}{}:
@@ -40,7 +40,7 @@ func (s *session) wakeBases() {
 // makeBases makes bases when they are due.
 func (s *session) makeBases(ctx context.Context) {
 	ctx = forBases(ctx)
-	if s.partial && !s.takeStock(ctx) {
+	if s.partial && !s.listAll(ctx) {
 		return
 	}
 	b := backoff{}
@@ -54,9 +54,9 @@ func (s *session) makeBases(ctx context.Context) {
 			case err == nil:
 				b = backoff{}
 				s.a.noteSuccess(basing)
-				// Another member may have written a first base meanwhile: the entries from that one
-				// on are needed too.
-				if first && !s.takeStock(ctx) {
+				// Another member may have written a first base since: the archive needs the entries
+				// from that one on too.
+				if first && !s.listAll(ctx) {
 					return
 				}
 			case ctx.Err() != nil || errors.Is(err, errNotAppointed):
@@ -78,7 +78,7 @@ func (s *session) makeBases(ctx context.Context) {
 	}
 }
 
-// baseDue reports whether a base is to be made now.
+// baseDue reports whether to make a base now.
 func (s *session) baseDue(now time.Time) bool {
 	at, revision := s.a.o.Source.Position()
 	claims, _ := s.a.o.Source.Lineage()
@@ -92,7 +92,8 @@ func (s *session) baseDue(now time.Time) bool {
 	case s.mu.sent < max(s.mu.base.Index, s.mu.others):
 		return false // see basesLookedAt
 	case claims.Fading(uint64(s.mu.base.Claim.Term)):
-		// Also if nothing was written: the archive is judged by the claim of its newest base.
+		// Even if nothing was written: the claim of its newest base identifies the archive's
+		// history.
 		return true
 	}
 	age := now.Sub(s.mu.baseAt)
@@ -101,13 +102,13 @@ func (s *session) baseDue(now time.Time) bool {
 		(age >= s.a.o.BaseInterval || s.mu.bytes >= s.a.o.BaseBytes)
 }
 
-// errBaseBefore: another sender has made a base, or this one has without knowing it, and the
-// archive lacks entries up to that.
+// errBaseBefore: the bucket has a base of another sender, or one that this sender did not know it
+// had finished, and the archive lacks entries up to it.
 var errBaseBefore = errors.New("a base that was made before comes first")
 
-// follows returns errBaseBefore unless the archive has the entries up to every base in the bucket,
-// except where none can be sent any more.
-func (s *session) follows(ctx context.Context) error {
+// checkFollows returns errBaseBefore unless the archive has all entries up to every base in the
+// bucket, apart from entries that nobody can send any more.
+func (s *session) checkFollows(ctx context.Context) error {
 	newest := uint64(0)
 	err := s.each(ctx, archive.BasePrefix, "", func(o bucket.Object) {
 		if index, _, ok := archive.ParseBaseName(o.Key); ok {
@@ -132,7 +133,7 @@ func (s *session) makeBase(ctx context.Context) error {
 	s.mu.Lock()
 	before := s.mu.base
 	s.mu.Unlock()
-	if err := s.follows(ctx); err != nil {
+	if err := s.checkFollows(ctx); err != nil {
 		return err
 	}
 	var base *archive.Base
@@ -142,7 +143,8 @@ func (s *session) makeBase(ctx context.Context) error {
 		if err == nil {
 			break
 		}
-		// A concurrent compaction needs another cut, an installed snapshot another store.
+		// After a concurrent compaction the export starts again; after an installed snapshot it
+		// needs the new store.
 		if attempt == baseAttempts || !errors.Is(err, kv.ErrCompacted) &&
 			!errors.Is(err, history.ErrClosed) {
 			return err
@@ -166,8 +168,8 @@ func (a *Archiver) setBase(b *archive.Base) {
 	a.mu.base = b
 }
 
-// writeBase cuts the state, writes what of it is in no part of the base before, and then the
-// manifest. The records are read twice by the export, and a third time for the hash.
+// writeBase exports the state. It writes the records that no part of the previous base has, and
+// then the manifest. The export reads the records twice, and the hash a third time.
 func (s *session) writeBase(ctx context.Context, before *archive.Base) (*archive.Base, error) {
 	base := archive.NewBase(s.id)
 	base.Time, base.Sender = time.Now(), archive.Hex64(s.a.o.MemberID)
@@ -176,7 +178,7 @@ func (s *session) writeBase(ctx context.Context, before *archive.Base) (*archive
 		parts = before.PartsOf(archive.RecordsPart)
 	}
 	counts := make([]tally, len(parts)+1)
-	if err := s.findAgain(ctx, parts, counts); err != nil {
+	if err := s.markUnreliable(ctx, parts, counts); err != nil {
 		return nil, err
 	}
 	at := 0
@@ -195,11 +197,14 @@ func (s *session) writeBase(ctx context.Context, before *archive.Base) (*archive
 	defer export.Close()
 	defer s.keepOffMemory(export)()
 	if before != nil && (before.Revision > export.Revision || before.Index > export.Applied.Index) {
-		return nil, fmt.Errorf("the state is at index %d and revision %d, and the newest base at %d and %d", export.Applied.Index, export.Revision, before.Index, before.Revision)
+		return nil, fmt.Errorf("the state is at index %d and revision %d, behind the newest "+
+			"base at index %d and revision %d", export.Applied.Index, export.Revision, before.Index,
+			before.Revision)
 	}
-	// The lineage is read after the state was cut.
+	// Read the lineage after exporting the state.
 	if base.Claim = s.a.newestClaim(); uint64(base.Claim.Term) < export.Applied.Term {
-		return nil, fmt.Errorf("the state has an entry of term %d, which its leader has not claimed yet", export.Applied.Term)
+		return nil, fmt.Errorf("the state has an entry of term %d, which its leader has not claimed yet",
+			export.Applied.Term)
 	}
 	base.Index, base.Term, base.Revision, base.Compact = export.Applied.Index, export.Applied.Term,
 		export.Revision, export.Compact
@@ -220,15 +225,15 @@ func (s *session) writeBase(ctx context.Context, before *archive.Base) (*archive
 	if err := w.writeMeta(export.Meta); err != nil {
 		return nil, err
 	}
-	if err := s.follows(ctx); err != nil { // others may have been faster
+	if err := s.checkFollows(ctx); err != nil { // others may have been faster
 		return nil, err
 	}
 	return s.putManifest(ctx, &base)
 }
 
-// findAgain notes which parts a new base does not rely on as well: those that are not in the
-// bucket, and those that are older than FullInterval, by the bucket's clock.
-func (s *session) findAgain(ctx context.Context, parts []archive.Part, counts []tally) error {
+// markUnreliable marks the parts that a new base must not reuse: parts that are missing in the
+// bucket, and parts older than FullInterval by the bucket's clock.
+func (s *session) markUnreliable(ctx context.Context, parts []archive.Part, counts []tally) error {
 	if len(parts) == 0 {
 		return nil
 	}
@@ -253,7 +258,8 @@ func (s *session) findAgain(ctx context.Context, parts []archive.Part, counts []
 		o := found[p.Name]
 		counts[i].again = o.Size != p.Size || newest.Sub(o.Modified) >= s.a.o.FullInterval
 		if o.Size != p.Size {
-			s.a.o.Logger.Error("a part of the archive is lost: its records are written again with the next base", slog.String("archive", s.a.o.Address),
+			s.a.o.Logger.Error("a part of the archive is lost: the next base writes its records again",
+				slog.String("archive", s.a.o.Address),
 				slog.String("part", p.Name), slog.Int64("size", p.Size),
 				slog.Int64("found-size", o.Size))
 		}
@@ -261,8 +267,8 @@ func (s *session) findAgain(ctx context.Context, parts []archive.Part, counts []
 	return nil
 }
 
-// keepOffMemory keeps an export from holding the memory of segments that are sealed meanwhile,
-// until the function that it returns is called.
+// keepOffMemory keeps the export from holding the memory of segments that are sealed while it runs.
+// The caller calls stop at the end.
 func (s *session) keepOffMemory(e *mvcc.Export) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -283,8 +289,8 @@ func (s *session) keepOffMemory(e *mvcc.Export) (stop func()) {
 	}
 }
 
-// putManifest writes a manifest and returns it, or the one that another sender has written for the
-// same index.
+// putManifest writes a manifest and returns it. If another sender has written one for the same
+// index, it returns that one.
 func (s *session) putManifest(ctx context.Context, base *archive.Base) (*archive.Base, error) {
 	data, err := base.Encode()
 	if err != nil {
@@ -293,7 +299,7 @@ func (s *session) putManifest(ctx context.Context, base *archive.Base) (*archive
 	if err := s.put(ctx, basing, base.Name(), data); err != nil {
 		return nil, err
 	}
-	// The name does not depend on the content: what is there counts.
+	// The name does not depend on the content: the object in the bucket counts.
 	there, err := s.readBase(ctx, base.Name(), int64(len(data)))
 	if err == nil && there == nil {
 		err = fmt.Errorf("%s was written and cannot be read", base.Name())
@@ -312,7 +318,7 @@ type baseWriter struct {
 	lives *archive.LiveWriter
 }
 
-// needsLive reports whether parts of the base before may have records that do not count any more.
+// needsLive reports whether parts of the previous base may contain records that no longer count.
 func (w *baseWriter) needsLive() bool {
 	for _, p := range w.pieces {
 		if p.keep != nil && p.after+1 < w.base.Compact {
@@ -322,11 +328,11 @@ func (w *baseWriter) needsLive() bool {
 	return false
 }
 
-// writeRecords walks over all records once: it writes the new pieces, and the list of what counts.
+// writeRecords walks over all records once. It writes the new pieces and the list of live records.
 func (w *baseWriter) writeRecords(e *mvcc.Export) error {
 	listing := w.needsLive()
 	var records *archive.RecordsWriter
-	var after, last int64 // of the present part, and the revision of the record before
+	var after, last int64 // of the present part, and the revision of the previous record
 	i := -1
 	// next goes to the next piece.
 	next := func() error {
@@ -365,7 +371,7 @@ func (w *baseWriter) writeRecords(e *mvcc.Export) error {
 			continue
 		}
 		if records.Size() >= w.s.a.o.partBytes && rev.Main > last {
-			// All records of a revision are in one part.
+			// A part contains all records of a revision or none.
 			if err := w.sealRecords(records, after, last); err != nil {
 				return err
 			}
@@ -388,7 +394,7 @@ func (w *baseWriter) writeRecords(e *mvcc.Export) error {
 		return err
 	}
 	if listing && len(w.live) == 0 {
-		// Nothing below the compact revision counts, which an empty list says.
+		// An empty list says that nothing below the compact revision counts.
 		w.lives = w.s.sealer.NewLive()
 		if err := w.sealLive(); err != nil {
 			return err
@@ -404,7 +410,7 @@ func (w *baseWriter) sealRecords(r *archive.RecordsWriter, after, through int64)
 		return err
 	}
 	w.base.Parts = append(w.base.Parts, part)
-	return w.put(object)
+	return w.putPart(object)
 }
 
 func (w *baseWriter) addLive(rev kv.Rev) error {
@@ -429,7 +435,7 @@ func (w *baseWriter) sealLive() error {
 		return err
 	}
 	w.live = append(w.live, part)
-	return w.put(object)
+	return w.putPart(object)
 }
 
 func (w *baseWriter) writeMeta(meta []history.Meta) error {
@@ -454,11 +460,11 @@ func (w *baseWriter) sealMeta(m *archive.MetaWriter) error {
 		return err
 	}
 	w.base.Parts = append(w.base.Parts, part)
-	return w.put(object)
+	return w.putPart(object)
 }
 
-// put writes a part. It gives up after some time, because the export holds files.
-func (w *baseWriter) put(object *archive.Sealed) error {
+// putPart writes a part. It gives up after some time, because the export holds files.
+func (w *baseWriter) putPart(object *archive.Sealed) error {
 	limit := baseGiveUp + bytesTime(len(object.Data))
 	ctx, cancel := context.WithTimeout(w.ctx, limit)
 	defer cancel()

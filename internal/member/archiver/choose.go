@@ -6,44 +6,44 @@ import (
 )
 
 const (
-	// orderInterval is how often the leader says who archives, and appointment for how long that
-	// holds. A member that has ended is found within orderInterval, one that does not answer after
-	// answerWithin.
+	// orderInterval is the time between two orders of the leader, appointment the time for which an
+	// order holds. The leader notices a stopped member within orderInterval, and one that does not
+	// answer after answerWithin.
 	orderInterval = 250 * time.Millisecond
-	// askInterval is how often a leader without an archive asks whether a member has one.
-	// unableAfter is how long all members of a new leader may take to reach the archive before it
-	// says that none can.
+	// askInterval is the time between two questions of a leader without an archive whether a member
+	// has one. unableAfter is how long a new leader gives the members to reach the archive before
+	// it reports that none can.
 	askInterval  = 2 * time.Second
 	unableAfter  = 15 * time.Second
 	answerWithin = 1500 * time.Millisecond
 	appointment  = 5 * time.Second
-	// hearAllWithin is for how long a new leader waits for the first answers of all voters.
+	// hearAllWithin is how long a new leader waits for the first answers of all voters.
 	hearAllWithin = 2 * time.Second
-	// heardWithin is how old a report may be of a member that is appointed.
+	// heardWithin is the maximum age of the report of a member that the leader appoints.
 	heardWithin = 3 * time.Second
-	// maxApplyLag is by how many entries a member that is appointed may lag.
+	// maxApplyLag is the maximum lag in entries of a member that the leader appoints.
 	maxApplyLag = 10_000
-	// rotateAfter is for how long an appointee fails before another member is tried, and avoidFor
-	// how long others are preferred then.
+	// rotateAfter is how long an appointee fails before the leader tries another member, and
+	// avoidFor how long it then prefers others.
 	rotateAfter = 30 * time.Second
 	avoidFor    = time.Hour
 	outageAfter = 10 * time.Second
 )
 
-// heard is a report and when it arrived.
+// heard is a report and the time of its arrival.
 type heard struct {
 	report
 	at time.Time
 }
 
-// candidates is what the leader chooses from.
+// candidates is the leader's view of the members from which it chooses.
 type candidates struct {
 	self    uint64
 	voters  []uint64
 	reports map[uint64]heard
 	// current is the present appointee, 0 for none.
 	current uint64
-	// failed is when members have failed as appointees for rotateAfter.
+	// failed is the time at which each member had failed as appointee for rotateAfter.
 	failed map[uint64]time.Time
 	// archived is the archived index, if known.
 	archived uint64
@@ -51,7 +51,7 @@ type candidates struct {
 }
 
 // allFail reports whether the present appointee has failed for outageAfter and all others before
-// it: then the bucket is away, and not the way of some members to it.
+// it. Then the bucket itself is away, not just some members' connection to it.
 func (c *candidates) allFail(now time.Time) bool {
 	for _, id := range c.voters {
 		r, ok := c.reports[id]
@@ -65,9 +65,9 @@ func (c *candidates) allFail(now time.Time) bool {
 	return c.current != 0
 }
 
-// choose returns the member that is to archive, 0 if there is none. The present appointee stays
-// while it works. Otherwise it is a member whose raft log has the entries that are missing, if
-// there is one, and the leader itself only if there is no other.
+// choose returns the member to appoint, 0 for none. The present appointee stays while it works.
+// Otherwise choose prefers a member whose raft log has the missing entries, and the leader itself
+// only if there is no other.
 func (c *candidates) choose(now time.Time) uint64 {
 	var able []uint64
 	for _, id := range c.voters {
@@ -77,8 +77,8 @@ func (c *candidates) choose(now time.Time) uint64 {
 			able = append(able, id)
 		}
 	}
-	// A member with an empty bucket begins an archive. If others have reached the archive, it has
-	// another bucket than they, such as during a change of --archive.
+	// A member with an empty bucket would begin a new archive. If others have reached the archive,
+	// that member has a different bucket, for instance during a change of --archive.
 	found := func(id uint64) bool { return !c.reports[id].vacant }
 	if slices.ContainsFunc(able, found) {
 		able = slices.DeleteFunc(able, func(id uint64) bool { return !found(id) })
@@ -98,7 +98,7 @@ func (c *candidates) choose(now time.Time) uint64 {
 		able = slices.DeleteFunc(able, func(id uint64) bool { return !covers(id) })
 	}
 	if c.current == 0 {
-		// The leader before may have appointed one of them.
+		// The previous leader may have appointed one of them.
 		for _, id := range able {
 			if c.reports[id].appointed {
 				c.current = id

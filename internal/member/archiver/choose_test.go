@@ -164,21 +164,21 @@ func TestLateOrder(t *testing.T) {
 			return false
 		}
 	}
-	if !l.begin(5, 2) || l.begin(5, 2) {
+	if !l.beginCall(5, 2) || l.beginCall(5, 2) {
 		t.Fatal("one call at a time")
 	}
-	l.end(5, 2)
+	l.endCall(5, 2)
 	if woken() {
 		t.Error("woken for a member that was not appointed")
 	}
 	for range 2 {
 		l.mu.appointee = 0
-		l.begin(5, 2)
+		l.beginCall(5, 2)
 		l.mu.appointee = 2
-		if l.begin(5, 2) {
+		if l.beginCall(5, 2) {
 			t.Fatal("one call at a time")
 		}
-		l.end(5, 2)
+		l.endCall(5, 2)
 		if !woken() || woken() {
 			t.Error("the order waits for the next round")
 		}

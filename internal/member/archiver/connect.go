@@ -13,23 +13,23 @@ import (
 )
 
 var (
-	// errRefused: the bucket is not one that this cluster may write to.
+	// errRefused: this cluster must not write to the bucket.
 	errRefused = errors.New("the archive is refused")
-	// errUnclaimed: this member does not know yet which incarnation of the cluster it is of.
+	// errUnclaimed: this member does not know its incarnation of the cluster yet.
 	errUnclaimed = errors.New("no leader has claimed its term yet")
 )
 
 const (
-	// lookInterval is how often a member without an identity looks for it, and refusedInterval how
-	// often it looks whether a bucket that it has refused is another one now.
+	// lookInterval is the time between two attempts of a member to read the identity, and
+	// refusedInterval between two checks whether a refused bucket has been replaced.
 	lookInterval    = 2 * time.Second
 	refusedInterval = 30 * time.Second
-	// claimInterval is how often it is looked whether a claim has arrived.
+	// claimInterval is the time between two checks whether a claim has arrived.
 	claimInterval = 50 * time.Millisecond
 )
 
-// watchBucket reads the identity of the archive, so that a wrong bucket is reported at the start
-// and by every member.
+// watchBucket reads the identity of the archive, so that every member reports a wrong bucket,
+// already at its start.
 func (a *Archiver) watchBucket(ctx context.Context) {
 	for {
 		_, err := a.readIdentity(ctx)
@@ -56,7 +56,7 @@ func (a *Archiver) watchBucket(ctx context.Context) {
 	}
 }
 
-// incarnation returns that of the cluster, the zero value while this member does not know it.
+// incarnation returns the incarnation of the cluster, zero while this member does not know it.
 func (a *Archiver) incarnation() archive.ID {
 	s, _ := a.o.Source.Lineage()
 	return archive.ID(s.Incarnation())
@@ -127,8 +127,8 @@ func doValue[T any](ctx context.Context, g *guard, limit time.Duration,
 	return <-result, nil
 }
 
-// readIdentity reads the identity of the archive and checks it; nil if the bucket has none. An
-// error that wraps errRefused says why nothing is written.
+// readIdentity reads and checks the identity of the archive. It returns nil if the bucket has none.
+// An error that wraps errRefused says why nothing may be written.
 func (a *Archiver) readIdentity(ctx context.Context) (*archive.Identity, error) {
 	b, err := a.openBucket(ctx)
 	if err != nil {
@@ -147,7 +147,9 @@ func (a *Archiver) readIdentity(ctx context.Context) (*archive.Identity, error) 
 		return nil, fmt.Errorf("its identity %s has vanished: %w", archive.IdentityName, err)
 	case errors.Is(err, bucket.ErrNotFound):
 		if begun, ok := a.begun(); ok {
-			err = fmt.Errorf("%w: archive %s of this cluster was begun here, and there is none now: is the file system mounted, and is it the right bucket? To begin another archive, use another prefix or directory", errRefused, begun)
+			err = fmt.Errorf("%w: archive %s of this cluster was begun here, and there is none now: is "+
+				"the file system mounted, and is it the right bucket? To begin another archive, "+
+				"use another prefix or directory", errRefused, begun)
 			a.refuse(err, time.Time{})
 			return nil, err
 		}
@@ -184,19 +186,25 @@ func (a *Archiver) readIdentity(ctx context.Context) (*archive.Identity, error) 
 // checkIdentity returns why this cluster must not write to an archive.
 func (a *Archiver) checkIdentity(id, known *archive.Identity) error {
 	if uint64(id.Cluster) != a.o.ClusterID {
-		return fmt.Errorf("it belongs to cluster %s, and this is cluster %x: use another bucket or prefix", id.Cluster, a.o.ClusterID)
+		return fmt.Errorf("it belongs to cluster %s, and this is cluster %x: "+
+			"use another bucket or prefix", id.Cluster, a.o.ClusterID)
 	}
 	switch own := a.incarnation(); {
 	case own == archive.ID{}:
 		return errUnclaimed
 	case own != id.Incarnation:
-		return fmt.Errorf("it belongs to incarnation %s of cluster %x, and this is incarnation %s: the cluster was restored, started without its data, or forced to be one of a single member; use another bucket or prefix, and keep this one to restore from", id.Incarnation, a.o.ClusterID, own)
+		return fmt.Errorf("it belongs to incarnation %s of cluster %x, and this is incarnation %s: "+
+			"the cluster was restored, started without its data, or forced to a single member; "+
+			"use another bucket or prefix, and keep this one to restore from", id.Incarnation,
+			a.o.ClusterID, own)
 	}
 	if begun, ok := a.begun(); ok && begun != id.Archive {
-		return fmt.Errorf("it is archive %s, and this cluster has begun archive %s here: use another bucket or prefix", id.Archive, begun)
+		return fmt.Errorf("it is archive %s, and this cluster has begun archive %s here: "+
+			"use another bucket or prefix", id.Archive, begun)
 	}
 	if known != nil && known.Archive != id.Archive {
-		return fmt.Errorf("it is archive %s, and was archive %s before: use another bucket or prefix", id.Archive, known.Archive)
+		return fmt.Errorf("it is archive %s, and was archive %s before: "+
+			"use another bucket or prefix", id.Archive, known.Archive)
 	}
 	_, err := archive.NewSealer(*id, a.o.Recipients)
 	return err
@@ -209,7 +217,7 @@ func (a *Archiver) begun() (archive.ID, bool) {
 	return archive.ID(id), ok
 }
 
-// noteBegun makes the cluster remember that this archive is at this address.
+// noteBegun records in the cluster that this archive is at this address.
 func (a *Archiver) noteBegun(ctx context.Context, id *archive.Identity) error {
 	if err := a.proposeBegun(ctx, id.Archive); err != nil {
 		return err
@@ -220,8 +228,8 @@ func (a *Archiver) noteBegun(ctx context.Context, id *archive.Identity) error {
 	return nil
 }
 
-// proposeBegun notes an archive. The zero value notes none: after that this member knows what was
-// noted before the call.
+// proposeBegun records an archive at this address. The zero value records none: after that call
+// this member knows everything recorded before it.
 func (a *Archiver) proposeBegun(ctx context.Context, id archive.ID) error {
 	if begun, ok := a.begun(); ok && begun == id {
 		return nil
@@ -258,8 +266,8 @@ func (a *Archiver) noteVacant() {
 	a.o.Hold.setOff(false)
 }
 
-// refuse notes that nothing is written to the bucket, and logs it once. foreign is the time if a
-// session refuses its history.
+// refuse stops all writing to the bucket, and logs that once. foreign is the time if a session
+// refuses its history.
 func (a *Archiver) refuse(err error, foreign time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -279,9 +287,9 @@ func (a *Archiver) acceptHistory() {
 	a.o.Hold.setOff(false)
 }
 
-// connect returns the bucket and the identity of the archive, which it makes if there is none. An
-// identity that this member has read before is read again meanwhile: nothing is written until
-// checked returns no error.
+// connect returns the bucket and the identity of the archive. It makes the identity if there is
+// none. If this member has read the identity before, connect reads it again in the background: the
+// caller writes nothing until checked returns nil.
 func (a *Archiver) connect(ctx context.Context) (_ bucket.Bucket, _ *archive.Identity,
 	checked func() error, _ error) {
 	checked = func() error { return nil }
@@ -296,7 +304,7 @@ func (a *Archiver) connect(ctx context.Context) (_ bucket.Bucket, _ *archive.Ide
 	known := a.mu.identity
 	a.mu.Unlock()
 	if known != nil {
-		return b, known, begin(func() error { _, err := a.readIdentity(ctx); return err }), nil
+		return b, known, startAsync(func() error { _, err := a.readIdentity(ctx); return err }), nil
 	}
 	id, err := a.readIdentity(ctx)
 	if err != nil {
@@ -305,7 +313,7 @@ func (a *Archiver) connect(ctx context.Context) (_ bucket.Bucket, _ *archive.Ide
 	if id != nil {
 		return b, id, checked, nil
 	}
-	// Another member may have begun one here a moment ago.
+	// Another member may have begun an archive here a moment ago.
 	if err := a.proposeBegun(ctx, archive.ID{}); err != nil {
 		return nil, nil, nil, err
 	}

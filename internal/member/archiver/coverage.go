@@ -5,12 +5,12 @@ import "slices"
 // span is a range of indexes, both ends included.
 type span struct{ first, last uint64 }
 
-// coverage is a set of indexes as disjoint spans in ascending order, with a hole between each two
-// of them.
+// coverage is a set of indexes: disjoint spans in ascending order with a hole between each two.
 type coverage struct{ spans []span }
 
-// maxSpans limits the spans. Holes stay until prune removes the objects around them, and each takes
-// an outage longer than the limit of the raft log, so that there are few; the oldest are forgotten.
+// maxSpans limits the spans. Each hole takes an outage longer than the raft log covers, so that
+// holes are rare, and it stays until prune removes the objects around it. Beyond the limit the
+// oldest spans are forgotten.
 const maxSpans = 1024
 
 // add adds the indexes from first to last.

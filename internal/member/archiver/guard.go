@@ -10,41 +10,40 @@ import (
 	"vigil/internal/bucket"
 )
 
-// errHanging: operations on the bucket do not return although their time is over, so that no other
-// one is begun.
+// errHanging: operations on the bucket hang past their limit, so that no other one starts.
 var errHanging = errors.New("earlier operations on the bucket hang")
 
 const (
 	// opTimeout limits an operation.
 	opTimeout = 30 * time.Second
 	// shortTimeout limits operations on one object while the bucket answers in much less: a request
-	// on a connection that is dead gets no answer, and its repetition opens another one. Each that
-	// took too long doubles the limit, up to opTimeout. bytesTime is added for the bytes of an
-	// object.
+	// on a connection that is dead gets no answer, and its repetition opens another one. Each
+	// operation that takes too long doubles the limit, up to opTimeout. bytesTime is added for the
+	// bytes of an object.
 	shortTimeout = 5 * time.Second
-	// patience is the ratio of the limit to the time that the last operation took.
+	// patience is the ratio of the limit to the duration of the last operation.
 	patience = 4
 	// opGrace is how long an operation may take to return after its context has ended.
 	opGrace = 500 * time.Millisecond
-	// maxRunning is how many operations are in progress: three while a session begins, then one of
-	// the entries, and maxBases of bases, which is one, and another while it hangs. Those that hang
-	// count, and each keeps one object in memory. An operation waits for its turn as long as fewer
-	// than all hang, so that a session begins with one at a time if need be. The last one is none
-	// of a base.
+	// maxRunning bounds the operations in progress, hanging ones included; each keeps one object in
+	// memory. A session needs three at its start, later one for entries and one for bases. maxBases
+	// bounds the ones for bases: one, and another while the first hangs. Unless all hang, an
+	// operation waits for its turn, so that a session can start with one at a time. Bases never use
+	// the last one.
 	maxRunning = 3 + maxBases
 	maxBases   = 2
 )
 
-// basesKey is the key of a context whose operations are of bases.
+// basesKey marks a context whose operations serve bases.
 type basesKey struct{}
 
-// forBases returns a context for operations of bases: if they hang, those of the entries go on.
+// forBases returns a context for operations of bases: if they hang, operations of entries go on.
 func forBases(ctx context.Context) context.Context {
 	return context.WithValue(ctx, basesKey{}, true)
 }
 
-// guard makes operations on the bucket. An operation that does not return when its context ends,
-// such as a write to a file server that is away, is left alone: it delays neither its caller nor
+// guard runs operations on the bucket. It abandons an operation that does not return when its
+// context ends, such as a write to a file server that is away: that delays neither the caller nor
 // the end of the member. The zero value is ready.
 type guard struct {
 	mu struct {
@@ -57,7 +56,7 @@ type guard struct {
 	}
 }
 
-// count is a number of operations, and how many of them are of bases.
+// count counts operations, and the ones of bases among them.
 type count struct{ all, bases int }
 
 func (c *count) add(n, bases int) {
@@ -75,7 +74,7 @@ func (g *guard) limit(bytes int) time.Duration {
 // bytesTime returns the time that a number of bytes may take.
 func bytesTime(n int) time.Duration { return time.Duration(n) * time.Second / bucket.SlowestRate }
 
-// adapt takes into account what an operation took, or that its time was over.
+// adapt adjusts the limit to the duration of an operation, or to its timeout.
 func (g *guard) adapt(took time.Duration, over bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -88,15 +87,15 @@ func (g *guard) adapt(took time.Duration, over bool) {
 	g.mu.short = min(g.mu.short, opTimeout)
 }
 
-// do runs f with a limit of time. f must not use memory of its caller that the caller changes
-// later.
+// do runs f with a time limit. f must not use memory that its caller changes later, since it may
+// outlive the call.
 func (g *guard) do(ctx context.Context, limit time.Duration,
 	f func(ctx context.Context) error) error {
 	bases := 0
 	if ctx.Value(basesKey{}) != nil {
 		bases = 1
 	}
-	if err := g.begin(ctx, bases); err != nil {
+	if err := g.admit(ctx, bases); err != nil {
 		return err
 	}
 	begun := time.Now()
@@ -137,7 +136,8 @@ func (g *guard) do(ctx context.Context, limit time.Duration,
 	return fmt.Errorf("%w: no answer after %v", errHanging, limit)
 }
 
-// timed returns the error of an operation, which names the limit if that has ended the operation.
+// timed returns the error of an operation. The error names the limit if the limit ended the
+// operation.
 func timed(ctx, limited context.Context, limit time.Duration, err error) error {
 	if err != nil && ctx.Err() == nil && limited.Err() != nil {
 		return fmt.Errorf("no answer after %v: %w", limit, err)
@@ -145,11 +145,11 @@ func timed(ctx, limited context.Context, limit time.Duration, err error) error {
 	return err
 }
 
-// begin counts an operation, bases is 1 if it is one of a base. It waits for others to end, unless
-// too many hang.
-func (g *guard) begin(ctx context.Context, bases int) error {
+// admit counts an operation; bases is 1 if it serves a base. It waits for others to end, unless too
+// many hang.
+func (g *guard) admit(ctx context.Context, bases int) error {
 	for {
-		changed, err := g.tryBegin(bases)
+		changed, err := g.tryAdmit(bases)
 		if changed == nil {
 			return err
 		}
@@ -161,8 +161,8 @@ func (g *guard) begin(ctx context.Context, bases int) error {
 	}
 }
 
-// tryBegin counts an operation, or returns why not, or what to wait for.
-func (g *guard) tryBegin(bases int) (changed <-chan struct{}, err error) {
+// tryAdmit counts an operation. Otherwise it returns the reason, or a channel to wait for.
+func (g *guard) tryAdmit(bases int) (changed <-chan struct{}, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	full := func(c count) bool {

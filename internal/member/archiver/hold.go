@@ -2,24 +2,24 @@ package archiver
 
 import "sync"
 
-// Hold keeps entries of the raft log that the archive lacks. The archiver sets it, and the
-// truncation of the log asks it.
+// Hold keeps entries of the raft log that the archive lacks. The archiver sets it; the truncation
+// of the log reads it.
 type Hold struct {
 	maxBytes   int64
 	maxEntries uint64
 	mu         struct {
 		sync.Mutex
-		// archived is the index up to which the archive has what it needs.
+		// archived is the index up to which the archive is complete.
 		archived uint64
-		// off is set while entries are kept for nothing: the archive is another cluster's.
+		// off is set while keeping entries is pointless: the archive belongs to another cluster.
 		off bool
-		// held is how many entries were kept at the last truncation.
+		// held is the number of entries that the last truncation kept.
 		held uint64
 	}
 }
 
-// bytesPerEntry is the size of entries below which their number limits what is held, because each
-// takes memory in the raft log.
+// bytesPerEntry limits the number of held entries, because each takes memory in the raft log:
+// smaller entries count as this size.
 const bytesPerEntry = 1 << 10
 
 // NewHold returns a Hold that keeps up to max bytes of the raft log, and one entry for each KiB of
@@ -35,7 +35,7 @@ func (h *Hold) LimitTruncation(first, cut uint64, extra int64) uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.held = 0
-	// What is below first is gone. After a start nothing is known to be archived.
+	// Entries below first are gone. After a start nothing is known to be archived.
 	from := max(h.mu.archived, first-1)
 	if h.mu.off || cut <= from || extra > h.maxBytes || cut-from > h.maxEntries {
 		return cut
@@ -52,14 +52,14 @@ func (h *Hold) noteArchived(index uint64) {
 	h.mu.archived = max(h.mu.archived, index)
 }
 
-// setOff switches the holding off and on.
+// setOff turns holding off or on.
 func (h *Hold) setOff(off bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.off = off
 }
 
-// Held returns how many entries the last truncation has kept for the archive.
+// Held returns the number of entries that the last truncation kept for the archive.
 func (h *Hold) Held() uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -12,14 +12,14 @@ import (
 	"vigil/internal/store/archive"
 )
 
-// names are those of the objects in the bucket that a sender looks at.
+// names holds the names of the objects that a sender looks at.
 type names struct {
 	// bases are the manifests of the newest bases, the newest last.
 	bases []bucket.Object
 	// logs are the log objects that reach beyond the index from.
 	logs []logName
 	from uint64
-	// newest are those of them that reach furthest, the furthest first.
+	// newest are the log objects that reach furthest, the furthest first.
 	newest []string
 }
 
@@ -29,18 +29,18 @@ type logName struct {
 	first, last uint64
 }
 
-// inventory is what an archive has, as far as a sender needs to know.
+// inventory is the content of an archive as far as a sender needs it.
 type inventory struct {
 	// base is the newest base that can be read, nil for none.
 	base *archive.Base
-	// cover are the indexes that the archive has. What is before the bases that are looked at
-	// counts as there.
+	// cover holds the indexes that the archive has. Everything before the examined bases counts as
+	// present.
 	cover coverage
 	// bytes is the size of the log objects that begin after the base.
 	bytes int64
 }
 
-// newestLooked is how many of the newest log objects are looked at, should some be damaged.
+// newestLooked is the number of newest log objects to examine, in case some are damaged.
 const newestLooked = 4
 
 // noteNewest notes a log object, if it is among those that reach furthest.
@@ -56,21 +56,21 @@ func (n *names) noteNewest(name string, last uint64) {
 	}
 }
 
-// basesLookedAt is how many of the newest bases are looked at. A new base is made only when the
-// archive has the entries up to all before it, except for those that other senders make at the same
-// moment, at most one each. So no entry before the second of these bases is missing that could
-// still be sent, with up to six senders at a time; and no log object is as long as the way from the
-// first to the second.
+// basesLookedAt is the number of newest bases to examine. A sender makes a base only when the
+// archive has the entries up to all earlier bases, apart from bases that other senders make at the
+// same moment, at most one each. So with up to six senders at a time, no entry before the second of
+// these bases is missing that somebody could still send; and no log object is as long as the
+// distance from the first to the second.
 const basesLookedAt = 8
 
-// listNames reads the names in the bucket. Of the log objects it lists those that reach beyond the
-// index archived, or with 0 all that the bases say nothing of. Each request takes time in which
-// nothing is sent, so it makes both lists at once if it can.
+// listNames reads the names in the bucket. It lists the log objects that reach beyond the index
+// archived, or with 0 all that the bases do not cover. Nothing is sent during a request, so it
+// makes both lists at once if it can.
 func (s *session) listNames(ctx context.Context, archived uint64) (*names, error) {
 	n := &names{from: archived}
 	logs := func() error { return s.listLogs(ctx, n) }
 	if archived > 0 {
-		logs = begin(logs)
+		logs = startAsync(logs)
 	}
 	err := s.each(ctx, archive.BasePrefix, "", func(o bucket.Object) {
 		if _, _, ok := archive.ParseBaseName(o.Key); !ok {
@@ -102,19 +102,19 @@ func (s *session) listLogs(ctx context.Context, n *names) error {
 	})
 }
 
-// list reads the names in the bucket, and the newest manifest. What is up to the index archived
-// counts as there without a look: 0 for all that the bases say nothing of.
+// list reads the names in the bucket and the newest manifest. Everything up to the index archived
+// counts as present unseen; with 0 it lists all log objects that the bases do not cover.
 func (s *session) list(ctx context.Context, archived uint64) (*inventory, error) {
 	n, err := s.listNames(ctx, archived)
 	if err != nil {
 		return nil, err
 	}
-	return s.takeInventory(ctx, n, archived)
+	return s.readInventory(ctx, n, archived)
 }
 
-// takeInventory reads the newest manifest of those that are listed, and returns what the archive
-// has. It lists all log objects if no manifest can be read.
-func (s *session) takeInventory(ctx context.Context, n *names,
+// readInventory reads the newest listed manifest and returns the archive's inventory. It lists all
+// log objects if no manifest can be read.
+func (s *session) readInventory(ctx context.Context, n *names,
 	archived uint64) (*inventory, error) {
 	inv := &inventory{}
 	var err error
@@ -143,8 +143,8 @@ func (s *session) takeInventory(ctx context.Context, n *names,
 	return inv, nil
 }
 
-// begin runs f, and returns what waits for it and returns its error.
-func begin(f func() error) func() error {
+// startAsync runs f in a goroutine. The returned function waits for f and returns its error.
+func startAsync(f func() error) func() error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
 	return func() error { return <-done }
@@ -194,8 +194,8 @@ func (s *session) readBase(ctx context.Context, name string, size int64) (*archi
 	return &base, nil
 }
 
-// newestHeader reads the header of the log object that reaches furthest, of those that can be read;
-// nil if there is none.
+// newestHeader returns the header of the readable log object that reaches furthest, nil if there is
+// none.
 func (s *session) newestHeader(ctx context.Context, newest []string) (*archive.Header, error) {
 	reader := archive.NewReader(*s.id)
 	for _, name := range newest {

@@ -13,18 +13,18 @@ import (
 	"vigil/internal/member/calls"
 )
 
-// leader is what a leader knows of the other members.
+// leader holds a leader's knowledge of the other members.
 type leader struct {
-	// again has room for one: the member that archives does not answer, or has not got its order
-	// yet.
+	// again, of capacity one, signals that the archiving member does not answer or has not got its
+	// order yet.
 	again chan struct{}
 	mu    struct {
 		sync.Mutex
-		// term is the term in which this member leads, since when it knows that.
+		// term is the term in which this member leads; since is the time at which it learned that.
 		term  uint64
 		since time.Time
-		// reports are the newest ones, asking the members with a call under way, silent those whose
-		// last call has failed.
+		// reports holds the newest report of each member, asking the members with a call under way,
+		// silent the members whose last call failed.
 		reports map[uint64]heard
 		asking  map[uint64]bool
 		late    map[uint64]bool // of asking: appointed since the call began
@@ -35,7 +35,7 @@ type leader struct {
 		appointed time.Time
 		// outage: the bucket is away for all members.
 		outage bool
-		// warned: the log says that this member has no archive and others have one.
+		// warned: this member has logged that others have an archive and it has none.
 		warned bool
 	}
 }
@@ -51,8 +51,8 @@ func (l *leader) resetLocked(term uint64) {
 	l.mu.asking, l.mu.late, l.mu.silent = map[uint64]bool{}, map[uint64]bool{}, map[uint64]bool{}
 }
 
-// lead appoints a member in every orderInterval while this member leads, and at once when the one
-// that archives does not answer or has not got its order.
+// lead appoints a member in every orderInterval while this member leads. It does so at once when
+// the archiving member does not answer or has not got its order.
 func (a *Archiver) lead(ctx context.Context) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
@@ -69,11 +69,11 @@ func (a *Archiver) lead(ctx context.Context) {
 				pause = askInterval
 			}
 		} else if !a.wanted(term) {
-			// Nobody has an archive, as far as this member knows.
+			// As far as this member knows, no member has an archive.
 			pause = askInterval
-			a.round(ctx, &calls, order{term: term})
-		} else if a.claim(ctx, term) {
-			a.round(ctx, &calls, a.nextOrder(term))
+			a.orderAll(ctx, &calls, order{term: term})
+		} else if a.claimTerm(ctx, term) {
+			a.orderAll(ctx, &calls, a.nextOrder(term))
 		}
 		select {
 		case <-a.leader.again:
@@ -98,7 +98,8 @@ func (a *Archiver) wanted(term uint64) bool {
 	for _, r := range l.mu.reports {
 		if r.has {
 			if !l.mu.warned {
-				a.o.Logger.Warn("this member has no --archive and others have one: it appoints them while it leads, and archives nothing itself; give all members the same --archive")
+				a.o.Logger.Warn("this member has no --archive and others have one: while it leads it " +
+					"appoints them and archives nothing itself; give all members the same --archive")
 			}
 			l.mu.warned = true
 			return true
@@ -107,9 +108,9 @@ func (a *Archiver) wanted(term uint64) bool {
 	return false
 }
 
-// claim claims the term, and reports whether that is applied: before, no entry of the term can be
-// told from that of another history.
-func (a *Archiver) claim(ctx context.Context, term uint64) bool {
+// claimTerm claims the term, and reports whether the claim is applied. Before that, an entry of the
+// term cannot be distinguished from one of another history.
+func (a *Archiver) claimTerm(ctx context.Context, term uint64) bool {
 	if s, _ := a.o.Source.Lineage(); s.Newest().Term == term {
 		return true
 	}
@@ -136,22 +137,22 @@ func (a *Archiver) nextOrder(term uint64) order {
 	return o
 }
 
-// round gives an order to every member.
-func (a *Archiver) round(ctx context.Context, wg *sync.WaitGroup, o order) {
+// orderAll sends an order to every member.
+func (a *Archiver) orderAll(ctx context.Context, wg *sync.WaitGroup, o order) {
 	term := o.term
-	a.hear(term, a.o.MemberID, a.accept(o))
+	a.noteReport(term, a.o.MemberID, a.acceptOrder(o))
 	if a.o.Calls == nil {
 		return
 	}
 	payload := o.encode()
 	members := a.o.Source.Members()
-	a.leader.retain(term, members.IDs())
+	a.leader.forgetRemoved(term, members.IDs())
 	for _, m := range members.Members() {
-		if m.ID == a.o.MemberID || !a.leader.begin(term, m.ID) {
+		if m.ID == a.o.MemberID || !a.leader.beginCall(term, m.ID) {
 			continue
 		}
 		wg.Go(func() {
-			defer a.leader.end(term, m.ID)
+			defer a.leader.endCall(term, m.ID)
 			limited, cancel := context.WithTimeout(ctx, answerWithin)
 			defer cancel()
 			b, err := a.o.Calls.Call(limited, m.ID, calls.Archive, payload)
@@ -161,14 +162,14 @@ func (a *Archiver) round(ctx context.Context, wg *sync.WaitGroup, o order) {
 				return
 			}
 			if r, err := decodeReport(b); err == nil {
-				a.hear(term, m.ID, r)
+				a.noteReport(term, m.ID, r)
 			}
 		})
 	}
 }
 
-// retain forgets what was heard of members that were removed.
-func (l *leader) retain(term uint64, members []uint64) {
+// forgetRemoved drops the reports of removed members.
+func (l *leader) forgetRemoved(term uint64, members []uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.term != term {
@@ -180,8 +181,8 @@ func (l *leader) retain(term uint64, members []uint64) {
 		func(id uint64, _ bool) bool { return !slices.Contains(members, id) })
 }
 
-// begin notes that a member is asked; false if it is already.
-func (l *leader) begin(term, id uint64) bool {
+// beginCall notes a call to a member. It returns false if one is already under way.
+func (l *leader) beginCall(term, id uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.term != term {
@@ -195,7 +196,7 @@ func (l *leader) begin(term, id uint64) bool {
 	return true
 }
 
-func (l *leader) end(term, id uint64) {
+func (l *leader) endCall(term, id uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.term != term {
@@ -209,7 +210,7 @@ func (l *leader) end(term, id uint64) {
 	}
 }
 
-// wakeLocked lets a round begin at once.
+// wakeLocked lets a round of orders begin at once.
 func (l *leader) wakeLocked() {
 	select {
 	case l.again <- struct{}{}:
@@ -217,8 +218,8 @@ func (l *leader) wakeLocked() {
 	}
 }
 
-// forget forgets the report of a member that does not answer, so that another one is appointed at
-// once.
+// forget drops the report of a member that does not answer, so that the leader appoints another one
+// at once.
 func (l *leader) forget(term, id uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -232,7 +233,8 @@ func (l *leader) forget(term, id uint64) {
 	}
 }
 
-// heardAllLocked reports whether all voters have answered or failed to, so that one can be chosen.
+// heardAllLocked reports whether each voter has answered or failed to, so that the leader can
+// choose.
 func (l *leader) heardAllLocked(voters []uint64) bool {
 	return !slices.ContainsFunc(voters, func(id uint64) bool {
 		_, ok := l.mu.reports[id]
@@ -240,8 +242,8 @@ func (l *leader) heardAllLocked(voters []uint64) bool {
 	})
 }
 
-// hear takes a member's report.
-func (a *Archiver) hear(term, id uint64, r report) {
+// noteReport records a member's report.
+func (a *Archiver) noteReport(term, id uint64, r report) {
 	l := &a.leader
 	l.mu.Lock()
 	current := l.mu.term == term
@@ -257,7 +259,7 @@ func (a *Archiver) hear(term, id uint64, r report) {
 	}
 }
 
-// noteChoice notes that no member can archive, and why, once all had the time to find out.
+// noteChoice notes that no member can archive, and why, once all have had time to reach the bucket.
 func (a *Archiver) noteChoice(c *candidates, next uint64, leading time.Duration) {
 	switch {
 	case next != 0:
@@ -285,7 +287,7 @@ func (a *Archiver) noteChoice(c *candidates, next uint64, leading time.Duration)
 	a.noteFailure(appointing, "choosing", errors.New(text))
 }
 
-// appoint returns the member that is to archive.
+// appoint chooses the member to archive and returns it.
 func (a *Archiver) appoint(term uint64) uint64 {
 	c := candidates{self: a.o.MemberID}
 	for _, m := range a.o.Source.Members().Members() {
@@ -304,7 +306,7 @@ func (a *Archiver) appoint(term uint64) uint64 {
 	}
 	now := time.Now()
 	if l.mu.appointee == 0 && !l.heardAllLocked(c.voters) && now.Sub(l.mu.since) < hearAllWithin {
-		// one of them may be the member that archives, or the only one that has the entries
+		// one of them may be archiving, or be the only one with the entries
 		return 0
 	}
 	// What a member reports may be the failure of an earlier appointment.
@@ -317,7 +319,7 @@ func (a *Archiver) appoint(term uint64) uint64 {
 	if r, ok := l.mu.reports[l.mu.appointee]; c.allFail(now) {
 		l.mu.outage = true
 	} else if l.mu.outage && ok && r.appointed && r.failing == 0 {
-		// The bucket is back: no member is to be avoided because it was away.
+		// The bucket is back: the outage counts against no member.
 		l.mu.outage = false
 		clear(l.mu.failed)
 	}

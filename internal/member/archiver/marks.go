@@ -12,11 +12,11 @@ type mark struct {
 	at       time.Time
 }
 
-// marks remembers moments, so that entries that are archived late have revisions and times too.
-// Each member has its own, since the start of its process. The zero value is empty.
+// marks records moments, so that entries archived late get revisions and times too. Each member
+// records its own from the start of its process. The zero value is empty.
 type marks struct{ list []mark }
 
-// maxMarks limits the moments. When there are more, each second one of the older half is forgotten.
+// maxMarks limits the moments. Beyond the limit, every second moment of the older half is dropped.
 const maxMarks = 4096
 
 // add adds a moment, if it is newer than the last one.

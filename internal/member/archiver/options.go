@@ -23,18 +23,18 @@ type Source interface {
 	// Leading returns the term in which this member leads, 0 if it does not lead.
 	Leading() (term uint64)
 	// Lineage returns the claims of terms and the archives of the cluster, and a position at or
-	// before that of this state. Claim claims the term in which this member leads, NoteArchive
-	// notes that an archive was begun at an address; both return once that is applied.
+	// before the state it returns. Claim claims the term in which this member leads. NoteArchive
+	// notes that an archive was begun at an address. Both return after the entry is applied.
 	Lineage() (s *lineage.State, applied uint64)
 	Claim(ctx context.Context, term uint64) error
 	NoteArchive(ctx context.Context, address string, id lineage.ID) error
-	// Position returns the position that the newest commit of the store has left, and the newest
-	// revision then.
+	// Position returns the position after the newest commit of the store, and the newest revision
+	// at that point.
 	Position() (history.Applied, int64)
 	// FirstIndex returns the index of the first entry in the raft log.
 	FirstIndex() uint64
-	// Entries returns entries from first on and at most up to last, at least one. They must not be
-	// changed.
+	// Entries returns entries from first on and at most up to last, at least one. The caller must
+	// not change them.
 	Entries(first, last, maxBytes uint64) ([]*raftpb.Entry, error)
 	// Store returns the present store, which a snapshot may replace.
 	Store() *mvcc.Store
@@ -48,25 +48,25 @@ type Options struct {
 	Source              Source
 	// Calls reaches the other members; nil if there never are any.
 	Calls calls.Caller
-	// Open opens the bucket. Its errors must hold no secret. Without it the member has no archive;
-	// while it leads it appoints others that have one.
+	// Open opens the bucket. Its errors must hold no secret. Without it the member has no archive,
+	// and while it leads it appoints members that have one.
 	Open func(context.Context) (bucket.Bucket, error)
-	// Address is the bucket as it is shown. Place is the whole address, by which the cluster
-	// remembers where it has begun archives; by default Address.
+	// Address is the bucket's address for display. Place is the whole address, under which the
+	// cluster records the archives that it has begun; by default Address.
 	Address, Place string
 	// Recipients are the public keys to which objects are encrypted; none for no encryption.
 	Recipients []string
-	// Hold is what limits the truncation of the raft log; nil without an archive.
+	// Hold limits the truncation of the raft log; nil without an archive.
 	Hold *Hold
 
-	// Interval is how often entries are sent, if there are any; by default 1 s.
+	// Interval is the time between two log objects while there are entries; by default 1 s.
 	Interval time.Duration
 	// BaseInterval is the time, and BaseBytes the size of log objects, after which a new base is
 	// made, if anything was written; by default 1 h and 1 GiB.
 	BaseInterval time.Duration
 	BaseBytes    int64
-	// FullInterval is the age from which on a part is not listed by further bases: its records are
-	// sent again. It limits how many bases one damaged object can spoil. By default 7 days.
+	// FullInterval is the age from which further bases do not list a part: its records are sent
+	// again. It limits how many bases one damaged object can spoil. By default 7 days.
 	FullInterval time.Duration
 
 	// partBytes and logBytes are the sizes of objects before compression; tests have smaller ones.

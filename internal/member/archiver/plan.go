@@ -2,31 +2,30 @@ package archiver
 
 import "vigil/internal/store/archive"
 
-// piece is a range of revisions of a new base: a part of the base before, or records that are
-// written anew.
+// piece is a range of revisions of a new base: a reused part of the previous base, or new records.
 type piece struct {
-	// keep is the part that is named again, nil for new records.
+	// keep is the reused part, nil for new records.
 	keep           *archive.Part
 	after, through int64
 }
 
-// tally is how much of a part of the base before still counts.
+// tally measures how much of a part of the previous base still counts.
 type tally struct {
 	items uint64
 	bytes int64
-	// again: the part is not relied on any more: its object is lost, or old.
+	// again: the records must be written again, because the part's object is lost or old.
 	again bool
 }
 
-// planRecords decides which parts of the base before a new one names again, and which records it
-// writes anew: those after the parts, those of parts that are lost, old, or of which less than half
-// counts, and those of small parts next to them. So the parts that are not of full size grow
+// planRecords decides which parts of the previous base a new one reuses and which records it writes
+// again. It writes the records after the parts, the records of parts that are lost, old, or less
+// than half live, and the records of small parts next to them. So parts below full size grow
 // geometrically, and the number of parts is logarithmic in the number of bases. counts has the
-// tally of each part, and of the records after the parts at its end.
+// tally of each part, and at its end of the records after the parts.
 func planRecords(parts []archive.Part, counts []tally, revision, full int64) []piece {
 	end := int64(0)
 	pieces := make([]piece, len(parts))
-	size := make([]int64, len(parts)) // of what is written anew, or of what is kept
+	size := make([]int64, len(parts)) // of the records to write, or to keep
 	for i := range parts {
 		p := &parts[i]
 		end = p.Through
@@ -49,7 +48,7 @@ func planRecords(parts []archive.Part, counts []tally, revision, full int64) []p
 	for i := len(pieces) - 1; i > 0; i-- { // to the left
 		if pieces[i].keep == nil && pieces[i-1].keep != nil && joins(size[i-1], size[i]) {
 			pieces[i-1].keep = nil
-			size[i-1] += size[i] // what is joined further left is compared with both
+			size[i-1] += size[i] // a part further left is compared with the sum
 			size[i] = 0
 		}
 	}

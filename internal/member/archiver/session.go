@@ -26,46 +26,47 @@ type session struct {
 	id     *archive.Identity
 	sealer *archive.Sealer
 
-	// cover are the indexes that the archive has, or that are lost. Owned by the sending loop.
+	// cover holds the indexes that the archive has or that are lost. Owned by the sending loop.
 	cover coverage
-	// done is what this session has sent, given up, or found in a later list, so that it is in the
-	// list that replaces cover. Owned by the sending loop.
+	// done holds the indexes that this session has sent, given up, or found in a later list. They
+	// are merged into the list that replaces cover. Owned by the sending loop.
 	done coverage
-	// partial: cover has no list of what is below the archived index, which makeBases makes first.
+	// partial: cover lacks the list of objects below the archived index. makeBases reads that list
+	// first.
 	partial bool
-	// settled is an index: what is missing up to it was archived and pruned since, or lost and
-	// reported by a sender before. Owned by the sending loop.
+	// settled is an index: entries missing up to it were archived and later pruned, or an earlier
+	// sender lost and reported them. Owned by the sending loop.
 	settled uint64
-	// missedAt is the number of orders when entries were found missing that are not in this
-	// member's log any more, 0 for none.
+	// missedAt is the number of orders at the time when this member found missing entries that its
+	// log no longer has, 0 for none.
 	missedAt uint64
 
 	// wake has room for one: a base may be due.
 	wake chan struct{}
 	mu   struct {
 		sync.Mutex
-		// base is the newest base, nil without one, and since when it is.
+		// base is the newest base, nil without one. since is the time from which it is the newest.
 		base   *archive.Base
 		baseAt time.Time
-		// others is the index of the newest base that was in the bucket when one was last to be
-		// made.
+		// others is the index of the newest base in the bucket when this session last wanted to
+		// make one.
 		others uint64
 		// need is an index: a base at or after it is needed at once.
 		need uint64
 		// bytes is the size of the log objects after the base.
 		bytes int64
-		// cost is how long the last base took.
+		// cost is the duration of the last base.
 		cost time.Duration
-		// sent is the index up to which the archive needs no log object. whole is the same, up to
+		// sent is the index up to which the archive needs no log object. whole is the same up to
 		// the first gap without a base after it.
 		sent, whole uint64
-		// stock is the whole list, until the sending loop takes it.
-		stock *inventory
+		// fullList is the complete list, until the sending loop merges it.
+		fullList *inventory
 	}
 }
 
-// session archives until this member is not appointed any more, ctx ends, or something fails that
-// putting again does not help against. began reports whether it could begin to send.
+// session archives until this member is no longer appointed, ctx ends, or an error occurs that a
+// repeated put cannot repair. began reports whether it began to send.
 func (a *Archiver) session(ctx context.Context) (began bool, err error) {
 	b, id, checked, err := a.connect(ctx)
 	if err != nil {
@@ -75,7 +76,7 @@ func (a *Archiver) session(ctx context.Context) (began bool, err error) {
 	if s.sealer, err = archive.NewSealer(*id, a.o.Recipients); err != nil {
 		return false, err
 	}
-	if err := s.take(ctx, checked); err != nil {
+	if err := s.readArchive(ctx, checked); err != nil {
 		return false, err
 	}
 	a.noteSuccess(sending)
@@ -88,7 +89,7 @@ func (a *Archiver) session(ctx context.Context) (began bool, err error) {
 	defer cancel()
 	for a.appointed() {
 		begun := time.Now()
-		more, err := s.pass(ctx)
+		more, err := s.sendNext(ctx)
 		if err != nil {
 			return true, err
 		}
@@ -105,12 +106,12 @@ func (a *Archiver) setSession(on bool) {
 	a.mu.session = on
 }
 
-// take finds out what the archive has, and checks that it is the history of this cluster. It makes
-// requests at once that do not depend on each other: until it returns, nothing is sent. checked
-// returns whether the identity is the archive's.
-func (s *session) take(ctx context.Context, checked func() error) error {
-	// A list can have thousands of names. So the members of a cluster that knows up to where it has
-	// archived look at what follows first, and send.
+// readArchive lists the archive and checks that it contains the history of this cluster. Nothing is
+// sent until it returns, so it makes independent requests at once. checked returns an error unless
+// the identity is still the archive's.
+func (s *session) readArchive(ctx context.Context, checked func() error) error {
+	// A list can have thousands of names. So if the cluster knows the archived index, the sender
+	// lists only the objects after it, and begins to send.
 	s.a.mu.Lock()
 	archived := s.a.mu.archived.index
 	if s.a.mu.archivedIn != s.id.Archive {
@@ -123,13 +124,14 @@ func (s *session) take(ctx context.Context, checked func() error) error {
 	}
 	var newest *archive.Header
 	last := n.newest
-	read := begin(func() (err error) { newest, err = s.newestHeader(ctx, last); return err })
-	inv, err := s.takeInventory(ctx, n, archived)
+	read := startAsync(func() (err error) { newest, err = s.newestHeader(ctx, last); return err })
+	inv, err := s.readInventory(ctx, n, archived)
 	if err := errors.Join(read(), err); err != nil {
 		return err
 	}
 	if len(n.newest) > 0 && newest == nil {
-		return errors.New("none of its newest log objects can be read, so it is not known whether they are of this cluster's history: see vigilctl archive verify, and remove what is damaged")
+		return errors.New("none of its newest log objects can be read, so that it may contain " +
+			"another cluster's history: see vigilctl archive verify, and remove damaged objects")
 	}
 	if err := s.judge(ctx, inv.base, newest); err != nil {
 		return err
@@ -147,8 +149,8 @@ func (s *session) take(ctx context.Context, checked func() error) error {
 	}
 	s.mu.base, s.mu.bytes = inv.base, inv.bytes
 	if inv.base == nil {
-		// What was applied so far will be in the first base.
-		m := s.a.mark()
+		// The first base will contain everything applied so far.
+		m := s.a.markNow()
 		s.cover.add(1, m.index)
 		s.mu.need = m.index
 	} else {
@@ -161,8 +163,8 @@ func (s *session) take(ctx context.Context, checked func() error) error {
 	return nil
 }
 
-// takeStock makes the whole list, of which take has made a part. It returns false if ctx has ended.
-func (s *session) takeStock(ctx context.Context) bool {
+// listAll completes the list that readArchive read in part. It returns false if ctx has ended.
+func (s *session) listAll(ctx context.Context) bool {
 	for b := (backoff{}); ; {
 		s.mu.Lock()
 		before := s.mu.bytes
@@ -170,7 +172,7 @@ func (s *session) takeStock(ctx context.Context) bool {
 		inv, err := s.list(ctx, 0)
 		if err == nil {
 			s.mu.Lock()
-			s.mu.stock = inv
+			s.mu.fullList = inv
 			s.mu.bytes += inv.bytes - before
 			s.mu.Unlock()
 			s.a.noteSuccess(basing)
@@ -186,16 +188,16 @@ func (s *session) takeStock(ctx context.Context) bool {
 	}
 }
 
-// useStock replaces what was listed in part by the whole list, when it is there.
-func (s *session) useStock() {
+// useFullList replaces the partial list with the complete one once that is read.
+func (s *session) useFullList() {
 	s.mu.Lock()
-	stock := s.mu.stock
-	s.mu.stock = nil
+	full := s.mu.fullList
+	s.mu.fullList = nil
 	s.mu.Unlock()
-	if stock == nil {
+	if full == nil {
 		return
 	}
-	s.cover = stock.cover
+	s.cover = full.cover
 	for _, d := range s.done.spans {
 		s.cover.add(d.first, d.last)
 	}
@@ -226,9 +228,10 @@ func (s *session) nextOrder(ctx context.Context) (order, error) {
 	}
 }
 
-// refuse notes that the archive is not one of this cluster's history, and returns the error.
+// refuse notes that the archive does not contain this cluster's history, and returns the error.
 func (s *session) refuse(err error) error {
-	err = fmt.Errorf("%w: %w; use another bucket or prefix: this cluster does not continue its history", errRefused, err)
+	err = fmt.Errorf("%w: %w; use another bucket or prefix: "+
+		"this cluster does not continue its history", errRefused, err)
 	s.a.refuse(err, time.Now())
 	return err
 }
@@ -236,23 +239,24 @@ func (s *session) refuse(err error) error {
 // errReplaced ends a session. The next one refuses the archive.
 var errReplaced = errors.New("this cluster has begun another incarnation")
 
-// ordersToTrust is how many orders show that one of them was made after something else had ended:
-// the first to arrive may have been on the way, and the leader may have begun the one after it
-// meanwhile.
+// ordersToTrust is the number of orders after which one was certainly made after an event: the
+// first may already have been on the way, and the leader may have begun the second before the
+// event.
 const ordersToTrust = 3
 
-// origin names the history of an object: it has the entries of its claim's history up to last.
+// origin names the history of an object: the object contains the entries of its claim's history up
+// to last.
 type origin struct {
 	name  string
 	last  uint64
 	claim archive.Claim
 }
 
-// judge waits until this member knows whether the archive is one of this cluster's history, which
-// it is if this history has the same entries up to the ends of the newest base and of the newest
-// log object. It refuses the archive if it is not. The outcome follows from the objects and from
-// the claims in the store, so it stays what it is however far the log goes on and is shortened. The
-// archive was listed before the call.
+// judge waits until this member knows whether the archive contains this cluster's history: whether
+// both have the same entries up to the ends of the newest base and of the newest log object.
+// Otherwise it refuses the archive. The outcome depends only on the objects and on the claims in
+// the store, not on how far the log grows or is truncated. The caller has listed the archive
+// before.
 func (s *session) judge(ctx context.Context, base *archive.Base, newest *archive.Header) error {
 	var objects []origin
 	if base != nil {
@@ -280,7 +284,8 @@ func (s *session) judgeObject(ctx context.Context, o origin) error {
 		case lineage.Same:
 			return nil
 		case lineage.Foreign:
-			return s.refuse(fmt.Errorf("it has %s, by a leader of term %d (%s), and this cluster had another leader in that term, or left it before",
+			return s.refuse(fmt.Errorf("it has %s, by a leader of term %d (%s), and "+
+				"this cluster had another leader in that term, or left it before",
 				o.name, o.claim.Term, o.claim.ID))
 		}
 		order, err := s.nextOrder(ctx)
@@ -288,7 +293,8 @@ func (s *session) judgeObject(ctx context.Context, o origin) error {
 			return err
 		}
 		if uint64(o.claim.Term) > order.term && n+1 >= ordersToTrust {
-			return s.refuse(fmt.Errorf("it has %s, by a leader of term %d, and this cluster is in term %d", o.name, o.claim.Term, order.term))
+			return s.refuse(fmt.Errorf("it has %s, by a leader of term %d, and this cluster is in term %d",
+				o.name, o.claim.Term, order.term))
 		}
 	}
 }
@@ -300,20 +306,21 @@ func (a *Archiver) newestClaim() archive.Claim {
 	return archive.Claim{Term: archive.Hex64(m.Term), ID: archive.ID(m.ID)}
 }
 
-// claimed reports whether entries of a term may be sent: its leader or a later one has made a
-// claim.
+// claimed reports whether entries of a term may be sent: its leader or a later one has claimed its
+// term.
 func (a *Archiver) claimed(term uint64) bool { return uint64(a.newestClaim().Term) >= term }
 
-// ordersBeforeLoss is how many orders, of four seconds, appoint this member again before entries
-// that its log has no more are given up: in this time the leader appoints a member whose log has
-// them, if there is one.
+// ordersBeforeLoss is the number of further orders, four seconds' worth, that must appoint this
+// member before it gives up entries that its log no longer has. In this time the leader appoints a
+// member whose log has them, if there is one.
 const ordersBeforeLoss = uint64(4 * time.Second / orderInterval)
 
-// pass sends one log object if there is something to send. more is set if there is more.
-func (s *session) pass(ctx context.Context) (more bool, err error) {
+// sendNext sends one log object if there are entries to send. more reports whether more entries
+// wait.
+func (s *session) sendNext(ctx context.Context) (more bool, err error) {
 	src := s.a.o.Source
-	s.useStock()
-	m := s.a.mark()
+	s.useFullList()
+	m := s.a.markNow()
 	first := src.FirstIndex()
 	if err := s.giveUp(ctx, first, m.index); err != nil {
 		return false, err
@@ -335,7 +342,7 @@ func (s *session) pass(ctx context.Context) (more bool, err error) {
 	case len(ents) == 0 || ents[0].GetIndex() != from:
 		return false, fmt.Errorf("archiver: the raft log gives no entry %d", from)
 	}
-	// Of a term that no leader has claimed yet, an entry cannot be told from that of another
+	// While no leader has claimed its term, an entry cannot be distinguished from one of another
 	// history.
 	if n := slices.IndexFunc(ents,
 		func(e *raftpb.Entry) bool { return e.GetTerm() > uint64(claim.Term) }); n >= 0 {
@@ -399,9 +406,9 @@ func (s *session) sealEntries(ents []*raftpb.Entry, now mark,
 	return w.Seal(info)
 }
 
-// giveUp notes as lost what is missing below the first index of the log, once the leader had the
-// time to appoint another member, and if it is not in a new list either: others may have sent it
-// since this session has begun.
+// giveUp notes the indexes missing below the first index of the log as lost. It does so only after
+// the leader has had time to appoint another member, and if a new list lacks them too: others may
+// have sent them since this session began.
 func (s *session) giveUp(ctx context.Context, first, applied uint64) error {
 	holes := s.cover.holes(1, min(first-1, applied))
 	s.a.mu.Lock()
@@ -437,7 +444,8 @@ func (s *session) giveUp(ctx context.Context, first, applied uint64) error {
 		case !bridged:
 			s.mu.need = max(s.mu.need, h.last)
 		case h.last <= s.settled:
-			s.a.o.Logger.Info("the archive has no entries between two of its base states: they were pruned, or are a gap that was reported before",
+			s.a.o.Logger.Info("the archive has no entries between two of its base states: they were "+
+				"pruned, or are a gap that was reported before",
 				slog.String("archive", s.a.o.Address), slog.Uint64("first-index", h.first),
 				slog.Uint64("last-index", h.last))
 			continue
@@ -450,7 +458,9 @@ func (s *session) giveUp(ctx context.Context, first, applied uint64) error {
 
 func (a *Archiver) noteGap(g debugpage.ArchiveGap) {
 	a.counters.gaps.Add(1)
-	a.o.Logger.Error("the archive has a gap: states between these entries cannot be restored. The raft log did not hold them until they were archived; --archive-max-lag-bytes limits it",
+	a.o.Logger.Error("the archive has a gap: states between these entries cannot be restored. "+
+		"The raft log dropped them before they were archived; "+
+		"--archive-max-lag-bytes limits how much it keeps",
 		slog.String("archive", a.o.Address), slog.Uint64("first-index", g.First),
 		slog.Uint64("last-index", g.Last))
 	a.mu.Lock()
@@ -458,8 +468,8 @@ func (a *Archiver) noteGap(g debugpage.ArchiveGap) {
 	a.mu.gap = g
 }
 
-// noteSent notes that the archive needs no log object up to an index. While it has no base from
-// which these entries can be applied without a gap, they do not count as archived.
+// noteSent notes that the archive needs no log object up to an index. The entries count as archived
+// only when the archive has a base from which they apply without a gap.
 func (s *session) noteSent(index uint64) {
 	s.mu.Lock()
 	s.mu.sent = index
@@ -477,13 +487,13 @@ func (s *session) noteSent(index uint64) {
 	s.a.noteArchivedLocked(s.id.Archive, index)
 }
 
-// put writes an object, again and again until it is there, this member is not appointed any more,
-// or ctx ends.
+// put writes an object. It repeats the attempt until the object is there, this member is no longer
+// appointed, or ctx ends.
 func (s *session) put(ctx context.Context, in activity, name string, data []byte) error {
 	for b := (backoff{}); s.a.appointed(); {
 		err := s.a.guard.do(ctx, s.a.guard.limit(len(data)), func(ctx context.Context) error {
-			// A process that was stopped for a time, or has waited for other operations, has an old
-			// view of the archive.
+			// A process that was suspended, or waited for other operations, has an old view of the
+			// archive.
 			switch {
 			case !s.a.appointed():
 				return errNotAppointed
@@ -494,8 +504,8 @@ func (s *session) put(ctx context.Context, in activity, name string, data []byte
 		})
 		switch {
 		case err == nil || errors.Is(err, bucket.ErrExists):
-			// The name is that of the content, or random: what exists is this object, of an attempt
-			// without an answer.
+			// The name comes from the content, or is random: an existing object is this one, from
+			// an attempt that got no answer.
 			s.a.counters.objects.Add(1)
 			s.a.counters.bytes.Add(uint64(len(data)))
 			if in == sending {

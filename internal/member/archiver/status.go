@@ -37,7 +37,7 @@ func (a *Archiver) Status() debugpage.Archive {
 		st.Error = oneLine(a.mu.refused.Error())
 	}
 	st.State = a.stateLocked(now)
-	// Lag is counted from when the first entry was applied that is missing.
+	// The lag counts from the time at which the first missing entry was applied.
 	if at.Index > a.mu.archived.index {
 		if m, ok := a.mu.marks.above(a.mu.archived.index + 1); ok {
 			st.LagSeconds = max(now.Sub(m.at).Seconds(), 0)

@@ -20,15 +20,15 @@ const (
 	maxErrorText = 200
 )
 
-// order is what the leader says to each other member in every orderInterval: who archives, and what
-// is archived.
+// order is the leader's message to each member in every orderInterval: who archives, and up to
+// which index the archive is complete.
 type order struct {
-	// term is the leader's, which it has claimed.
+	// term is the leader's term, which it has claimed.
 	term uint64
 	// appointee is the member that archives, 0 while the leader does not know one.
 	appointee uint64
-	// archived is the index up to which an archive, id, needs nothing from anyone, 0 if the leader
-	// does not know it.
+	// archived is the index up to which the archive id needs nothing more, 0 if the leader does not
+	// know it.
 	archived uint64
 	id       archive.ID
 }
@@ -53,7 +53,7 @@ func decodeOrder(b []byte) (o order, err error) {
 	return o, nil
 }
 
-// report is the answer to an order, and what a member says about itself.
+// report is a member's answer to an order: its own state.
 type report struct {
 	// has: the member has an archive at all. appointed: the member archives. ready: it has reached
 	// the bucket and may archive; it is not ready while it does not know the bucket, or the archive
@@ -68,8 +68,8 @@ type report struct {
 	id       archive.ID
 	archived uint64
 	revision int64
-	// failing is for how long every attempt has failed, 0 if the last one succeeded. text is the
-	// reason, or why the archive is refused.
+	// failing is how long every attempt has failed, 0 if the last one succeeded. text is the
+	// reason, or the reason for refusing the archive.
 	failing time.Duration
 	text    string
 }

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// probePause is the least time between the two refusals after which a member counts as absent. A
-// member that lives, and whose connections were reset, has dialed this one by then.
+// probePause is the shortest time between the two refusals that make a member count as absent. A
+// live member whose connections were reset has dialed this one by then.
 const probePause = 20 * time.Millisecond
 
-// absence is what distinguishes a member whose process has ended from a member that is slow or
-// cannot be reached. Guarded by remote.mu.
+// absence distinguishes a member whose process has ended from one that is slow or unreachable.
+// Guarded by remote.mu.
 type absence struct {
-	// probing is set from the end of a stream until a dial has shown why it may have ended: dials
+	// probing is set from the end of a stream until a dial shows why it may have ended. Dials then
 	// do not wait for BackoffMin.
 	probing bool
-	// refused is when the first dial was refused since a stream ended, and no dial ended otherwise
-	// since.
+	// refused is the time of the first refused dial since a stream ended. Any other result of a
+	// dial clears it.
 	refused time.Time
-	// reported is what was reported to raft last.
+	// reported is the last report to raft.
 	reported bool
 }
 
@@ -54,9 +54,9 @@ func (p *remote) noteDial(err error) {
 	}
 }
 
-// reportLocked reports to raft whether the member is absent, if that has changed: its ports refuse
-// connections, and no stream of messages is open in either direction. The lock keeps the reports in
-// order. One that was given up is not absent.
+// reportLocked reports to raft whether the member is absent, if that has changed. A member is
+// absent if its ports refuse connections and no stream of messages is open in either direction; one
+// that was given up is not. The lock keeps the reports in order.
 func (p *remote) reportLocked(refuses bool) {
 	absent := refuses && p.ctx.Err() == nil && p.mu.link == nil && p.mu.in[kindMessages] == nil
 	if absent != p.mu.absence.reported {
@@ -65,8 +65,8 @@ func (p *remote) reportLocked(refuses bool) {
 	}
 }
 
-// nextProbe returns how long to wait before the next dial, if it is not known why a stream has
-// ended.
+// nextProbe returns how long to wait before the next dial. probing is set while the reason for the
+// end of a stream is unknown.
 func (p *remote) nextProbe() (wait time.Duration, probing bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,7 +77,7 @@ func (p *remote) nextProbe() (wait time.Duration, probing bool) {
 	return wait, a.probing
 }
 
-// refusedEverywhere reports whether nothing listens at any of the addresses that were dialed. A
+// refusedEverywhere reports whether all dialed addresses refused: nothing listens at any of them. A
 // host that is down, a program that does not accept, and a connection that is reset give other
 // errors.
 func refusedEverywhere(err error) bool {

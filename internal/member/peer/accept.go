@@ -19,10 +19,11 @@ import (
 )
 
 // Serve accepts connections until Close, after which it returns nil, or until the listener fails
-// for good. The listener belongs to the Transport from now on.
+// for good. The Transport then owns the listener.
 func (t *Transport) Serve(l net.Listener) error { return t.serve(l, false) }
 
-// ServeTLS is Serve for connections that begin with a TLS handshake, by Options.ServerTLS.
+// ServeTLS is Serve for connections that begin with a TLS handshake, configured by
+// Options.ServerTLS.
 func (t *Transport) ServeTLS(l net.Listener) error {
 	if t.o.ServerTLS == nil {
 		l.Close()
@@ -75,13 +76,13 @@ func (t *Transport) ServeConn(conn net.Conn) {
 		t.o.Logger.Debug("closed the oldest connection without a handshake",
 			slog.String("remote-addr", evicted.RemoteAddr().String()))
 	}
-	if !t.begin(func() { t.handle(conn, place) }) {
+	if !t.spawn(func() { t.handle(conn, place) }) {
 		conn.Close()
 	}
 }
 
-// begin starts a goroutine that Close waits for; false if the Transport is closed.
-func (t *Transport) begin(f func()) bool {
+// spawn starts a goroutine that Close waits for. It returns false if the Transport is closed.
+func (t *Transport) spawn(f func()) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.mu.closed {
@@ -91,12 +92,12 @@ func (t *Transport) begin(f func()) bool {
 	return true
 }
 
-// handle is the goroutine of one connection that was accepted.
+// handle serves one accepted connection.
 func (t *Transport) handle(conn net.Conn, place *list.Element) {
 	stop := context.AfterFunc(t.ctx, func() { conn.Close() })
 	defer stop()
 	defer t.pending.remove(place)
-	g, h, err := t.hear(conn)
+	g, h, err := t.readHello(conn)
 	if err == errHTTP {
 		t.pending.remove(place)
 		if !stop() || !t.http.Give(&sniffed{Conn: conn, r: g.br}) {
@@ -122,11 +123,11 @@ func (t *Transport) handle(conn net.Conn, place *list.Element) {
 		return
 	}
 	in := &inbound{done: make(chan struct{})}
-	if refusal := p.enter(h.kind, in, conn, t.o.HandshakeTimeout/2); refusal != nil {
+	if refusal := p.enterStream(h.kind, in, conn, t.o.HandshakeTimeout/2); refusal != nil {
 		t.reject(g, h, refusal)
 		return
 	}
-	defer p.leave(h.kind, in)
+	defer p.leaveStream(h.kind, in)
 	leave := context.AfterFunc(p.ctx, func() { conn.Close() })
 	defer leave()
 	l, err := t.accept(g, h, &p.stats)
@@ -136,13 +137,13 @@ func (t *Transport) handle(conn net.Conn, place *list.Element) {
 	}
 	t.pending.remove(place)
 	t.visits.Add(1)
-	t.attend(p, in, l, h.kind)
+	t.serveInbound(p, in, l, h.kind)
 }
 
 var errHTTP = errors.New("a connection in HTTP")
 
-// hear reads from a new connection until its protocol is known.
-func (t *Transport) hear(conn net.Conn) (*greeted, hello, error) {
+// readHello reads the first bytes of a new connection: a hello, or another protocol.
+func (t *Transport) readHello(conn net.Conn) (*greeted, hello, error) {
 	g := greet(conn)
 	if err := conn.SetDeadline(time.Now().Add(t.o.HandshakeTimeout)); err != nil {
 		return g, hello{}, err
@@ -178,13 +179,13 @@ func (t *Transport) hear(conn net.Conn) (*greeted, hello, error) {
 	return g, h, err
 }
 
-// accept answers that the stream may begin, which the other side sends on.
+// accept answers that the stream may begin. The other side sends on it.
 func (t *Transport) accept(g *greeted, h hello, s *stats) (*link, error) {
 	limits, limit := t.o.acceptLimits(h.kind)
 	return t.reply(g, h, limits, limit, s)
 }
 
-// acceptLimits are the limits of the side of a stream that the other one sends on.
+// acceptLimits returns the limits for a stream on which the other side sends.
 func (o *Options) acceptLimits(k kind) (linkLimits, int) {
 	limit := o.MaxMessageBytes
 	if k != kindMessages {
@@ -276,9 +277,8 @@ func (t *Transport) serves(k kind) bool {
 	return true
 }
 
-// admit decides whether a member may open a stream. One that knows a newer membership than this
-// member is let in though it is unknown here: it may be the leader that shall bring this member up
-// to date.
+// admit decides whether a member may open a stream. It admits an unknown member that knows a newer
+// membership than this one: that may be the leader, which brings this member up to date.
 func (t *Transport) admit(h *hello) (*remote, *Error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -313,10 +313,10 @@ func (t *Transport) learnedLocked() (n int) {
 	return n
 }
 
-// enter takes the place of a stream of a kind. A newer stream takes that of an older one, whose
-// other end is gone: a member opens no second one concurrently. The older one is over before the
-// newer begins, so a receiver that is not done with a transfer keeps the next one out.
-func (p *remote) enter(k kind, in *inbound, conn net.Conn, patience time.Duration) *Error {
+// enterStream registers the stream of a kind. A newer stream replaces an older one, whose other end
+// is gone, since a member never opens two at once. The older stream ends before the newer begins,
+// so a receiver that is not done with a transfer keeps the next one out.
+func (p *remote) enterStream(k kind, in *inbound, conn net.Conn, patience time.Duration) *Error {
 	in.conn = conn
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
@@ -347,7 +347,7 @@ func (p *remote) enter(k kind, in *inbound, conn net.Conn, patience time.Duratio
 	}
 }
 
-func (p *remote) leave(k kind, in *inbound) {
+func (p *remote) leaveStream(k kind, in *inbound) {
 	p.mu.Lock()
 	if k == kindMessages {
 		p.noteEndLocked(in.link)
@@ -357,14 +357,14 @@ func (p *remote) leave(k kind, in *inbound) {
 	close(in.done)
 }
 
-// attend serves a stream that a member opened, until it ends.
-func (t *Transport) attend(p *remote, in *inbound, l *link, k kind) {
+// serveInbound serves a stream that a member opened, until it ends.
+func (t *Transport) serveInbound(p *remote, in *inbound, l *link, k kind) {
 	p.mu.Lock()
 	in.link = l
 	p.mu.version = l.other.version
 	p.mu.Unlock()
 	if k == kindMessages {
-		p.kick() // it is there, and can be invited
+		p.kick() // it is up, and can be invited
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { l.pulse(p.ctx, frameAlive) })
@@ -382,11 +382,11 @@ func (t *Transport) attend(p *remote, in *inbound, l *link, k kind) {
 	}
 	l.end(err)
 	wg.Wait()
-	t.ended(p, k, l.reason())
+	t.noteInboundEnd(p, k, l.reason())
 }
 
-// ended notes why a stream that a member opened is over.
-func (t *Transport) ended(p *remote, k kind, err error) {
+// noteInboundEnd logs why a stream that a member opened ended.
+func (t *Transport) noteInboundEnd(p *remote, k kind, err error) {
 	if p.ctx.Err() != nil || k == kindBulk {
 		return
 	}
@@ -402,7 +402,7 @@ func (t *Transport) ended(p *remote, k kind, err error) {
 		hexID("remote-peer-id", p.id), slog.String("stream", k.String()), slog.Any("error", err))
 }
 
-// admitCall serves a connection that is there for one call.
+// admitCall serves a connection that carries one call.
 func (t *Transport) admitCall(g *greeted, h hello, place *list.Element) {
 	defer g.conn.Close()
 	t.mu.Lock()
@@ -442,10 +442,10 @@ func (t *Transport) admitCall(g *greeted, h hello, place *list.Element) {
 	l.end(t.answer(ctx, l, from, true))
 }
 
-// longestSingle bounds a connection that is there for one call: it may be a stranger's.
+// longestSingle bounds a connection that carries one call: it may be a stranger's.
 const longestSingle = time.Minute
 
-// receive delivers the messages of a stream. What arrives together is delivered together.
+// receive delivers the messages of a stream. Messages that arrive together are delivered together.
 func (t *Transport) receive(p *remote, l *link) error {
 	const most = 256
 	var batch []*raftpb.Message
@@ -462,7 +462,7 @@ func (t *Transport) receive(p *remote, l *link) error {
 			}
 			batch = append(batch, m)
 		default:
-			known, err := l.common(typ, payload, nil)
+			known, err := l.handleCommon(typ, payload, nil)
 			if err != nil {
 				return err
 			}
@@ -479,7 +479,7 @@ func (t *Transport) receive(p *remote, l *link) error {
 	}
 }
 
-// pending are the connections whose handshake is not over, the oldest first.
+// pending holds the connections whose handshake is not over, the oldest first.
 type pending struct {
 	max int
 	mu  struct {
@@ -493,7 +493,7 @@ func (p *pending) init(most int) {
 	p.mu.conns = list.New()
 }
 
-// add closes the oldest connection and returns it if there are too many.
+// add adds a connection. If there are then too many, it closes the oldest and returns it.
 func (p *pending) add(conn net.Conn) (place *list.Element, evicted net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"vigil/internal/member/calls"
 )
 
-// answer serves the calls of a stream, or only the first.
+// answer serves the calls of a stream, or with one set only the first.
 func (t *Transport) answer(ctx context.Context, l *link, from Caller, one bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -22,7 +22,7 @@ func (t *Transport) answer(ctx context.Context, l *link, from Caller, one bool) 
 			return err
 		}
 		if typ != frameRequest {
-			known, err := l.common(typ, payload, nil)
+			known, err := l.handleCommon(typ, payload, nil)
 			if err == nil && !known {
 				err = refuse(CodeMalformed, "frame of type %d on a stream of calls", typ)
 			}
@@ -38,14 +38,14 @@ func (t *Transport) answer(ctx context.Context, l *link, from Caller, one bool) 
 		if e := t.acceptable(&r, from); e != nil {
 			err = l.respond(response{id: r.id, err: e})
 		} else if one {
-			err = t.serve1(ctx, l, from, r)
+			err = t.serveOne(ctx, l, from, r)
 		} else {
 			select {
 			case slots <- struct{}{}:
 				r.payload = bytes.Clone(r.payload)
 				wg.Go(func() {
 					defer func() { <-slots }()
-					if err := t.serve1(ctx, l, from, r); err != nil {
+					if err := t.serveOne(ctx, l, from, r); err != nil {
 						l.end(err)
 					}
 				})
@@ -72,8 +72,8 @@ func (t *Transport) acceptable(r *request, from Caller) *Error {
 	return nil
 }
 
-// serve1 answers one call.
-func (t *Transport) serve1(ctx context.Context, l *link, from Caller, r request) error {
+// serveOne answers one call.
+func (t *Transport) serveOne(ctx context.Context, l *link, from Caller, r request) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(r.millis)*time.Millisecond)
 	defer cancel()
 	out, err := t.receivers.Calls.ServeCall(ctx, from, r.kind, r.payload)

@@ -17,11 +17,11 @@ const MaxBulkMeta = 32 << 10
 
 const trailerSize = 12 // length u64, checksum u32
 
-// SendBulk sends all that r has, until io.EOF, to a member on a stream of its own, and returns nil
-// after the member's BulkReceiver has. r sets the pace: a receiver that is slow makes it wait, and
-// a sender that wants to be slow lets r be. One transfer to a member is under way at a time; a
-// second is refused with CodeBusy. An error of r is reported to the receiver. When ctx ends the
-// transfer does, as soon as r returns; the receiver's own work is not interrupted.
+// SendBulk sends everything that r returns until io.EOF to a member, on a separate stream. It
+// returns nil after the member's BulkReceiver has returned nil. r sets the pace: a slow receiver
+// makes the reads of r wait, and a slow r slows the transfer. Only one transfer to a member runs at
+// a time; a second one fails with CodeBusy. An error of r is reported to the receiver. When ctx
+// ends, the transfer ends as soon as r returns. That does not interrupt the receiver's own work.
 func (t *Transport) SendBulk(ctx context.Context, to uint64, meta []byte, r io.Reader) error {
 	if len(meta) > MaxBulkMeta {
 		return refuse(CodeTooLarge, "metadata of %d bytes, the most is %d", len(meta), MaxBulkMeta)
@@ -40,7 +40,7 @@ func (t *Transport) SendBulk(ctx context.Context, to uint64, meta []byte, r io.R
 	done := make(chan error, 1)
 	began := time.Now()
 	p.stats.bulkSending.Add(1)
-	if !t.begin(func() { done <- p.sendBulk(ctx, meta, r) }) {
+	if !t.spawn(func() { done <- p.sendBulk(ctx, meta, r) }) {
 		done <- ErrClosed
 	}
 	err := <-done
@@ -74,11 +74,11 @@ func (p *remote) sendBulk(ctx context.Context, meta []byte, r io.Reader) error {
 	wg.Go(func() { l.pulse(ctx, framePing) })
 	wg.Go(func() { l.end(s.listen()) })
 	sent := make(chan struct{})
-	wg.Go(func() { s.watch(sent, p.t.o.BulkStall) })
+	wg.Go(func() { s.watchProgress(sent, p.t.o.BulkStall) })
 	err = s.send(meta, r)
 	close(sent)
 	if err != nil {
-		// What the receiver said explains more than a write that failed.
+		// The receiver's result explains more than a failed write.
 		if !s.failedSource {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				err = ErrStalled
@@ -165,7 +165,7 @@ func (s *bulkSender) listen() error {
 			}
 			return errAccepted
 		}
-		known, err := s.l.common(t, payload, nil)
+		known, err := s.l.handleCommon(t, payload, nil)
 		if err == nil && !known {
 			err = refuse(CodeMalformed, "frame of type %d on a bulk transfer", t)
 		}
@@ -175,8 +175,8 @@ func (s *bulkSender) listen() error {
 	}
 }
 
-// watch ends a transfer that makes no progress until it is sent.
-func (s *bulkSender) watch(sent chan struct{}, stall time.Duration) {
+// watchProgress ends a transfer that makes no progress, until everything is sent.
+func (s *bulkSender) watchProgress(sent chan struct{}, stall time.Duration) {
 	tick := time.NewTicker(stall)
 	defer tick.Stop()
 	last := uint64(0)
@@ -235,7 +235,7 @@ func (t *Transport) receiveBulk1(p *remote, l *link) error {
 	if e := l.sendFrame(frameResult, encodeReason(result)); e != nil {
 		return errors.Join(err, e)
 	}
-	// The sender closes the stream when it has the result. To close it first could lose that.
+	// The sender closes the stream when it has the result. Closing it here could lose the result.
 	for {
 		typ, _, e := l.in.next()
 		if e != nil || typ == frameClose {
@@ -244,7 +244,7 @@ func (t *Transport) receiveBulk1(p *remote, l *link) error {
 	}
 }
 
-// bulkReader is what a receiver reads from. It belongs to the goroutine of the transfer.
+// bulkReader is the reader that a receiver gets. It belongs to the goroutine of the transfer.
 type bulkReader struct {
 	l      *link
 	bytes  *atomic.Uint64
@@ -260,14 +260,14 @@ func (b *bulkReader) Close() error {
 	return nil
 }
 
-// next returns the next frame that is no sign of life.
+// next returns the next frame that is not a sign of life.
 func (b *bulkReader) next() (frameType, []byte, error) {
 	for {
 		t, payload, err := b.l.in.next()
 		if err != nil {
 			return 0, nil, unexpected(err)
 		}
-		known, err := b.l.common(t, payload, nil)
+		known, err := b.l.handleCommon(t, payload, nil)
 		if err != nil {
 			return 0, nil, err
 		}
@@ -290,7 +290,7 @@ func (b *bulkReader) Read(out []byte) (int, error) {
 	return n, nil
 }
 
-// advance reads the next data frame, or the trailer, and returns io.EOF if that is right.
+// advance reads the next data frame or the trailer. It returns io.EOF after a correct trailer.
 func (b *bulkReader) advance() error {
 	t, payload, err := b.next()
 	if err != nil {

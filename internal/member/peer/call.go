@@ -15,7 +15,7 @@ const callTimeout = 10 * time.Second
 
 // Call asks a member and returns its answer. It waits until ctx ends, 10 s if it has no deadline.
 // An answer that is an error is an *Error; any other error leaves open whether the call took
-// effect. The payload may be used again afterwards.
+// effect. The caller may reuse the payload afterwards.
 func (t *Transport) Call(ctx context.Context, to uint64, kind uint8,
 	payload []byte) ([]byte, error) {
 	if len(payload) > t.o.MaxCallBytes {
@@ -45,13 +45,13 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, callTimeout)
 }
 
-// millis is how long the other side has, at least one millisecond.
+// millis returns the time until ctx's deadline in milliseconds, at least 1.
 func millis(ctx context.Context) uint32 {
 	d, _ := ctx.Deadline()
 	return uint32(min(max(time.Until(d).Milliseconds(), 1), math.MaxUint32))
 }
 
-// caller keeps the stream of calls to a member, dialed when it is needed.
+// caller keeps the stream of calls to a member. It dials when the first call needs it.
 type caller struct {
 	p  *remote
 	mu struct {
@@ -99,7 +99,7 @@ func (c *caller) open(ctx context.Context) (*callStream, error) {
 	}
 	if c.mu.dialing == nil {
 		done := make(chan struct{})
-		if !c.p.t.begin(func() { c.dial(done) }) {
+		if !c.p.t.spawn(func() { c.dial(done) }) {
 			c.mu.Unlock()
 			return nil, ErrClosed
 		}
@@ -149,7 +149,7 @@ func (c *caller) dial(done chan struct{}) {
 	c.mu.Lock()
 	c.mu.stream = nil
 	c.mu.Unlock()
-	s.fail()
+	s.failAll()
 	p.noteRefusal(l.reason())
 }
 
@@ -161,7 +161,7 @@ func (s *callStream) read(one bool) error {
 			return err
 		}
 		if t != frameResponse {
-			known, err := s.l.common(t, payload, nil)
+			known, err := s.l.handleCommon(t, payload, nil)
 			if err == nil && !known {
 				err = refuse(CodeMalformed, "frame of type %d on a stream of calls", t)
 			}
@@ -188,8 +188,8 @@ func (s *callStream) read(one bool) error {
 	}
 }
 
-// fail lets all go that wait.
-func (s *callStream) fail() {
+// failAll ends every waiting call.
+func (s *callStream) failAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.ended = true
@@ -235,14 +235,14 @@ func (s *callStream) call(ctx context.Context, kind uint8, payload []byte,
 	}
 }
 
-// Client makes calls to members that it knows by a URL only, as a member does that is about to
-// join. The zero value belongs to no cluster.
+// Client calls members of which it knows only a URL, for instance before it joins a cluster. The
+// zero value belongs to no cluster.
 type Client struct {
 	// ClusterID and MemberID are 0 if they are not known yet.
 	ClusterID, MemberID uint64
 	// Version is the version of this program, at most 64 bytes.
 	Version string
-	// TLS is asked for each connection to an https or unixs URL.
+	// TLS returns the configuration for each connection to an https or unixs URL.
 	TLS func() *tls.Config
 	// LocalAddr is as in Options.
 	LocalAddr string
@@ -252,7 +252,7 @@ type Client struct {
 	MaxCallBytes int
 }
 
-// Answer is the answer of a member, and its identity.
+// Answer is a member's answer and its identity.
 type Answer struct {
 	ClusterID, MemberID uint64
 	Version             string

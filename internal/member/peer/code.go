@@ -19,12 +19,12 @@ const (
 	CodeCluster Code = 3
 	// CodeMember: the other side is not the member that was meant.
 	CodeMember Code = 4
-	// CodeUnknown: the sender is no member as far as the other side knows. That may change when the
+	// CodeUnknown: the other side does not know the sender as a member. That may change when the
 	// other side learns of it.
 	CodeUnknown Code = 5
 	// CodeRemoved: the sender was removed from the cluster. That never changes.
 	CodeRemoved Code = 6
-	// CodeBusy: there is as much under way as is allowed.
+	// CodeBusy: the limit of calls or transfers under way is reached.
 	CodeBusy Code = 7
 	// CodeMalformed: the received bytes violate the protocol.
 	CodeMalformed Code = 8
@@ -67,7 +67,7 @@ type Error struct {
 	Text string
 	// remote reports that the other side sent it.
 	remote bool
-	// cluster and member identify who answered a dial, as it says itself; 0 if nobody did.
+	// cluster and member are the ids that the answering side of a dial gave; 0 if none answered.
 	cluster, member uint64
 }
 
@@ -103,7 +103,7 @@ func asError(err error) *Error {
 var (
 	// ErrClosed: the Transport was closed, or not started yet.
 	ErrClosed = errors.New("peer: closed")
-	// ErrNotMember: there is no such member to send to.
+	// ErrNotMember: the addressed member is not in the cluster.
 	ErrNotMember = errors.New("peer: not a member of the cluster")
 	// ErrStalled: a bulk transfer made no progress for BulkStall.
 	ErrStalled = errors.New("peer: the transfer makes no progress")

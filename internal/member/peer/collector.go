@@ -9,8 +9,8 @@ import (
 	"vigil/internal/histogram"
 )
 
-// Collector exports a Transport's figures under the names that etcd has for them, and under names
-// of its own. It reads them at the scrape, so that counting costs nothing beyond the counters.
+// Collector exports a Transport's figures under etcd's names, and under Vigil's own names where
+// etcd has none. It reads the counters at each scrape.
 type Collector struct {
 	t        *Transport
 	readings []reading

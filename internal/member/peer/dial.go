@@ -13,8 +13,8 @@ import (
 
 var errHandshakeTLS = errors.New("TLS handshake")
 
-// dialMember opens a stream to a member: at the URL that worked last, or else at any other, or by
-// inviting the member.
+// dialMember opens a stream to a member. It tries the URL that worked last, then the others, then
+// invites the member.
 func (t *Transport) dialMember(ctx context.Context, p *remote, k kind) (*link, error) {
 	urls := p.urls()
 	if len(urls) == 0 {
@@ -51,7 +51,7 @@ func (t *Transport) dialMember(ctx context.Context, p *remote, k kind) (*link, e
 	since := p.mu.undialed
 	p.mu.Unlock()
 	if !since.IsZero() && now.Sub(since) >= lastingFailure*t.o.BackoffMin {
-		p.failed(err) // also if the member comes, and the dial has not failed in the end
+		p.noteDialFailed(err) // also if the invited member connects
 		if l := p.invite(ctx, k, err); l != nil {
 			l.invited = true
 			return l, nil
@@ -133,8 +133,8 @@ func (d *dialer) open(ctx context.Context, to target) (net.Conn, error) {
 	return conn, err
 }
 
-// openEach dials each address of a host by itself, if there are several: of their errors the net
-// package returns the first only, which does not say that all refuse.
+// openEach dials each address of a host separately. The net package returns only the first of
+// several errors, which does not show whether all addresses refused.
 func (d *dialer) openEach(ctx context.Context, nd *net.Dialer, to target,
 	first error) (net.Conn, error) {
 	lookup := d.lookup

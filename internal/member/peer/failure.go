@@ -10,11 +10,11 @@ import (
 // maxFailureText bounds the text of a Failure.
 const maxFailureText = 300
 
-// Failure is why messages cannot be sent to a member. It comes from this member's dials of the peer
-// URLs in the membership, never from a connection that somebody else has opened: a program that is
-// not a member cannot bring one about.
+// Failure says why this member cannot send messages to another. It comes from dialing the peer URLs
+// in the membership, never from an accepted connection, so that a program outside the cluster
+// cannot cause one.
 type Failure struct {
-	// Since is when the first dial failed since messages could be sent the last time.
+	// Since is the time of the first failed dial after messages could last be sent.
 	Since time.Time
 	// Code is the reason if the two sides have exchanged identities, 0 otherwise. ByPeer is set if
 	// the other side gave it.
@@ -22,13 +22,13 @@ type Failure struct {
 	ByPeer bool
 	// TLS is set if the TLS handshake failed.
 	TLS bool
-	// Cluster and Member are those of the member that answered, 0 if none did.
+	// Cluster and Member are the ids of the member that answered, 0 if none did.
 	Cluster, Member uint64
 	// Text is one line of printable ASCII, of at most 300 bytes.
 	Text string
 }
 
-// Reason returns one of few words for the failure: the name of the code, "TLS", or "unreachable".
+// Reason returns the failure as one word: the name of the code, "TLS", or "unreachable".
 func (f *Failure) Reason() string {
 	switch {
 	case f.TLS:
@@ -49,7 +49,7 @@ func (p *remote) noteFailure(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.link != nil {
-		return // it was a dial for something else, and messages do pass
+		return // another kind of stream failed while messages pass
 	}
 	if old := p.mu.failure; old != nil {
 		f.Since = old.Since
@@ -57,12 +57,12 @@ func (p *remote) noteFailure(err error) {
 	p.mu.failure = &f
 }
 
-// detourCheck times BackoffMin is between two dials of a member that has made the connection
-// instead: one minute.
+// detourCheck times BackoffMin, one minute, is the pause between two dials of a member that had to
+// make the connection itself.
 const detourCheck = 600
 
-// watchDetour forgets why the member could not be dialed as soon as it can. The connection that it
-// has made stays.
+// watchDetour clears the detour as soon as this side can dial the member. The connection that the
+// member made stays.
 func (p *remote) watchDetour(ctx context.Context) {
 	t := time.NewTicker(detourCheck * p.t.o.BackoffMin)
 	defer t.Stop()
@@ -96,8 +96,8 @@ func (p *remote) reachable(ctx context.Context) bool {
 	return false
 }
 
-// certificateAlert reports whether the other side has rejected this member's certificate, which it
-// does after the handshake as this side sees it.
+// certificateAlert reports whether the other side rejected this member's certificate. The alert
+// arrives when the handshake is already over for this side.
 func certificateAlert(err error) bool {
 	return strings.HasPrefix(certificateFailure(err), " alert: ")
 }

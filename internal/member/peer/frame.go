@@ -28,9 +28,9 @@ const (
 
 const (
 	frameHeader = 12
-	// maxFrame bounds the payload of a frame. What is longer is split, where that is allowed.
+	// maxFrame bounds the payload of a frame. Longer payloads are split if the type allows it.
 	maxFrame = 64 << 10
-	// flagMore: the next frame of this type continues this one.
+	// flagMore: the next frame of this type continues this payload.
 	flagMore = 1
 )
 
@@ -66,7 +66,7 @@ func appendFrame(b []byte, t frameType, flags byte, payload []byte) []byte {
 	return b
 }
 
-// appendFrames appends a payload of any length as frames of a type that splits.
+// appendFrames appends a payload of any length as frames of a type that may be split.
 func appendFrames(b []byte, t frameType, payload []byte) []byte {
 	for len(payload) > maxFrame {
 		b = appendFrame(b, t, flagMore, payload[:maxFrame])
@@ -242,10 +242,10 @@ func (f *frames) frame() (frameType, byte, []byte, error) {
 	return t, flags, b[frameHeader:], nil
 }
 
-// keepPartial is how much memory a reader keeps for the next split payload.
+// keepPartial is the size of the buffer that a reader keeps for the next split payload.
 const keepPartial = 4 << 20
 
-// release gives up what the last call returned.
+// release ends the use of the payload that the last call of next returned.
 func (f *frames) release() {
 	if f.skip > 0 {
 		f.r.Discard(f.skip)
@@ -260,7 +260,7 @@ func (f *frames) release() {
 	}
 }
 
-// cut turns the end inside a frame into an error of its own.
+// cut turns an io.EOF inside a frame into io.ErrUnexpectedEOF.
 func (f *frames) cut(err error) error {
 	if errors.Is(err, io.EOF) && f.r.Buffered() > 0 {
 		return io.ErrUnexpectedEOF

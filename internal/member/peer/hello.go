@@ -26,7 +26,7 @@ const (
 	maxHello   = 16 << 10
 )
 
-// kind is what a stream is for.
+// kind is the purpose of a stream.
 type kind uint8
 
 const (
@@ -59,17 +59,17 @@ type hello struct {
 	cluster                  uint64 // 0 if it is not known yet, for kindCall only
 	from                     uint64 // 0 for a stranger, for kindCall only
 	to                       uint64 // 0 if it is not known yet, for kindCall only
-	// index is the position of the membership that the sender knows, and urls are those that it
-	// advertises: a receiver with an older membership learns the sender from them.
+	// index is the raft index of the sender's membership, and urls are the sender's advertised
+	// URLs. A receiver with an older membership learns the sender from them.
 	index   uint64
 	version string
 	urls    []string
 	flags   uint8
-	// invitation is the one that a reversed stream answers.
+	// invitation is the id of the invitation that a reversed stream answers.
 	invitation uint64
 }
 
-// reply is what the other side answers.
+// reply is the answer to a hello.
 type reply struct {
 	protocol uint8 // 0 if it refuses
 	code     Code  // 0 if it accepts
@@ -127,7 +127,7 @@ func seal(body []byte) []byte {
 	return le.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// readSealed reads what seal made and returns the body.
+// readSealed reads the output of seal and returns the body.
 func readSealed(r io.Reader) ([]byte, error) {
 	head := make([]byte, len(magic)+2)
 	n, err := io.ReadFull(r, head)
@@ -170,13 +170,13 @@ func unexpected(err error) error {
 	return err
 }
 
-// fields takes a body apart. After the first field that is not there, all are zero and bad is set.
+// fields decodes a body. After the first missing field it returns zeros and bad is set.
 type fields struct {
 	b   []byte
 	bad bool
 }
 
-func (f *fields) take(n int) []byte {
+func (f *fields) nextBytes(n int) []byte {
 	if f.bad || n > len(f.b) {
 		f.bad = true
 		return nil
@@ -187,33 +187,33 @@ func (f *fields) take(n int) []byte {
 }
 
 func (f *fields) u8() uint8 {
-	if b := f.take(1); b != nil {
+	if b := f.nextBytes(1); b != nil {
 		return b[0]
 	}
 	return 0
 }
 
 func (f *fields) u16() uint16 {
-	if b := f.take(2); b != nil {
+	if b := f.nextBytes(2); b != nil {
 		return le.Uint16(b)
 	}
 	return 0
 }
 
 func (f *fields) u64() uint64 {
-	if b := f.take(8); b != nil {
+	if b := f.nextBytes(8); b != nil {
 		return le.Uint64(b)
 	}
 	return 0
 }
 
-// text reads n bytes, and fails if there must not be so many or one is no printable character of
-// ASCII: these texts end up in logs.
+// text reads n bytes. It fails if n exceeds most or a byte is not printable ASCII: these texts end
+// up in logs.
 func (f *fields) text(n, most int) string {
 	if n > most {
 		f.bad = true
 	}
-	b := f.take(n)
+	b := f.nextBytes(n)
 	for _, c := range b {
 		if c < ' ' || c > '~' {
 			f.bad = true
@@ -223,8 +223,8 @@ func (f *fields) text(n, most int) string {
 	return string(b)
 }
 
-// decodeHello reads the body of a hello. What follows the fields belongs to a later version. For a
-// sender that speaks no version of this package, only the versions are returned.
+// decodeHello reads the body of a hello. What follows the fields belongs to a later version. If the
+// sender's versions and this package's do not overlap, it returns only the versions.
 func decodeHello(b []byte) (hello, error) {
 	f := fields{b: b}
 	h := hello{minProtocol: f.u8(), maxProtocol: f.u8()}
@@ -265,14 +265,14 @@ func decodeReply(b []byte) (reply, error) {
 	r.code = Code(f.u16())
 	r.cluster, r.member = f.u64(), f.u64()
 	r.version = f.text(int(f.u8()), maxVersion)
-	r.text = printable(f.take(min(int(f.u16()), maxText)))
+	r.text = printable(f.nextBytes(min(int(f.u16()), maxText)))
 	if f.bad || (r.code == 0) == (r.protocol == 0) {
 		return reply{}, refuse(CodeMalformed, "answer to the handshake with broken fields")
 	}
 	return r, nil
 }
 
-// printable makes a text of the other side fit for a log.
+// printable replaces the bytes of a received text that must not appear in a log.
 func printable(b []byte) string {
 	out := make([]byte, len(b))
 	for i, c := range b {

@@ -5,11 +5,11 @@ import (
 	"net"
 )
 
-// HTTP returns the listener that gets the connections which speak HTTP/1.1 on the peer port, after
-// their TLS handshake, if Options.HTTP is set. They are its user's to close.
+// HTTP returns a listener of the HTTP/1.1 connections on the peer port, after their TLS handshake.
+// It needs Options.HTTP. Its user closes the connections.
 func (t *Transport) HTTP() net.Listener { return t.http }
 
-// sniffed is a connection of which the first bytes have been read already.
+// sniffed is a connection whose first bytes were already read.
 type sniffed struct {
 	net.Conn
 	r *bufio.Reader // owned by the reader; nil when it is empty

@@ -14,14 +14,13 @@ import (
 type link struct {
 	conn net.Conn
 	in   frames // owned by the goroutine that reads
-	// other is what the other side said in the handshake.
+	// other is the identity that the other side gave in the handshake.
 	other  identity
 	limits linkLimits
 	began  time.Time
-	// invited is set if this side could not dial the other one, which has made the connection
-	// instead.
+	// invited is set if this side could not dial, and the other one made the connection instead.
 	invited bool
-	// due is when the next sign of life must be sent.
+	// due is the time at which to send the next sign of life.
 	due *time.Timer
 	// sent and received count bytes; they belong to the peer, or are discarded.
 	sent, received *atomic.Uint64
@@ -100,14 +99,14 @@ func (g *greeted) open(other identity, limits linkLimits, limit int, sent,
 	return l, nil
 }
 
-// send writes frames that were put together already.
+// send writes encoded frames.
 func (l *link) send(b []byte) error {
 	l.write.Lock()
 	defer l.write.Unlock()
 	return l.sendLocked(b)
 }
 
-// sendLocked gives each part of a long write its own time.
+// sendLocked writes in parts, each with its own deadline.
 func (l *link) sendLocked(b []byte) error {
 	for len(b) > 0 {
 		if err := l.conn.SetWriteDeadline(time.Now().Add(l.limits.write)); err != nil {
@@ -131,7 +130,7 @@ func (l *link) sendFrame(t frameType, payload []byte) error {
 	return l.sendLocked(l.write.buf)
 }
 
-// blame sets the reason why the link is about to end; only the first one counts.
+// blame sets the reason for the end of the link. Only the first reason counts.
 func (l *link) blame(err error) { l.down.why.Do(func() { l.down.err = err }) }
 
 // end closes the link for a reason.
@@ -143,8 +142,8 @@ func (l *link) end(err error) {
 	})
 }
 
-// grace is how long a side that closes a stream leaves the other one to read why. Closing at once
-// could reset the connection, which overtakes the reason.
+// grace returns how long a closing side waits for the other to read the reason. Closing at once
+// could reset the connection before the reason arrives.
 func (l *link) grace() time.Duration { return min(l.limits.dead, time.Second) }
 
 // endWith sends the reason, lets the other side close the link, and closes it if it does not.
@@ -178,9 +177,8 @@ func (l *link) reason() error {
 	return l.down.err
 }
 
-// pulse gives signs of life until the link or ctx ends. Those of the side that dialed ask for an
-// answer, which measures the round trip. The other side adds nothing to its answers as long as
-// pings arrive.
+// pulse sends signs of life until the link or ctx ends. The side that dialed sends pings, whose
+// answers measure the round trip. As long as pings arrive, the other side only answers them.
 func (l *link) pulse(ctx context.Context, t frameType) {
 	defer l.due.Stop()
 	var payload []byte
@@ -205,12 +203,12 @@ func (l *link) pulse(ctx context.Context, t frameType) {
 	}
 }
 
-// untilAnswered is how long a side that answers pings waits for the next one before it gives a sign
-// of life by itself.
+// untilAnswered returns how long a side that answers pings waits for the next one before it sends a
+// sign of life itself.
 func (l *link) untilAnswered() time.Duration { return l.limits.ping + l.limits.ping/4 }
 
-// common deals with frames that every stream has. It returns false for all others.
-func (l *link) common(t frameType, payload []byte, rtt *roundTrips) (bool, error) {
+// handleCommon handles the frames of every stream. It returns false for all others.
+func (l *link) handleCommon(t frameType, payload []byte, rtt *roundTrips) (bool, error) {
 	switch t {
 	case frameAlive:
 		return true, nil

@@ -5,8 +5,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// remoteTypes are the messages that members send each other. Snapshots are bulk transfers, and all
-// other types are a node's own.
+// remoteTypes are the types of messages between members. Snapshots travel as bulk transfers; all
+// other types stay inside a node.
 var remoteTypes = map[raftpb.MessageType]bool{
 	raftpb.MsgProp: true, raftpb.MsgApp: true, raftpb.MsgAppResp: true, raftpb.MsgVote: true,
 	raftpb.MsgVoteResp: true, raftpb.MsgHeartbeat: true, raftpb.MsgHeartbeatResp: true,
@@ -14,8 +14,8 @@ var remoteTypes = map[raftpb.MessageType]bool{
 	raftpb.MsgReadIndexResp: true, raftpb.MsgPreVote: true, raftpb.MsgPreVoteResp: true,
 }
 
-// forwarded reports which messages a member passes on for another one, whose id they keep. A
-// transfer of leadership names the member that shall lead.
+// forwarded reports whether a member forwards messages of a type for another one, whose id they
+// keep. A leadership transfer carries the id of the next leader.
 func forwarded(t raftpb.MessageType) bool {
 	return t == raftpb.MsgProp || t == raftpb.MsgReadIndex || t == raftpb.MsgTransferLeader
 }
@@ -35,8 +35,8 @@ func appendMessage(b []byte, t frameType, m *raftpb.Message) ([]byte, error) {
 	return out, nil
 }
 
-// decodeMessage decodes a message of a lane of the stream between two members. It keeps
-// nothing of b.
+// decodeMessage decodes a message of a lane of the stream between two members. The message does not
+// alias b.
 func decodeMessage(b []byte, t frameType, from, to uint64) (*raftpb.Message, error) {
 	m := &raftpb.Message{}
 	if err := proto.Unmarshal(b, m); err != nil {

@@ -68,16 +68,15 @@ type Transfers struct {
 // Status describes the streams of one other member. Counts are since the member became known.
 type Status struct {
 	ID uint64
-	// Connected is since when messages can be sent to it; zero if they cannot.
+	// Connected is the time since which messages can be sent to it, zero if they cannot.
 	Connected time.Time
-	// Failure is why they cannot, nil if they can or no dial has failed yet.
+	// Failure is the reason if they cannot, nil if they can or before the first failed dial.
 	Failure *Failure
-	// Detour is why the member could not be dialed, if it has made the connection for messages
-	// instead.
+	// Detour is why dialing the member failed, if it made the connection for messages itself.
 	Detour *Failure
-	// Version is the version of the member's program as last received; empty if never.
+	// Version is the version that the member's program last sent, empty if none.
 	Version string
-	// RoundTrip is the last one measured, 0 if none was.
+	// RoundTrip is the last measurement, 0 before the first.
 	RoundTrip time.Duration
 
 	SentBytes, ReceivedBytes       uint64 // of all streams

@@ -27,24 +27,25 @@ type Options struct {
 	MemberID  uint64
 	// Version is the version of this program, at most 64 bytes; other members see it.
 	Version string
-	// PeerURLs are the URLs that others are to dial, until SetMembers changes them. As in
-	// SetMembers, those that cannot be dialed are left out, with a line in the log: the membership
-	// has them already.
+	// PeerURLs are the URLs for others to dial, until SetMembers changes them. Here as in
+	// SetMembers, an invalid URL is logged and left out rather than rejected, because the
+	// membership already has it.
 	PeerURLs []string
 
 	// ServerTLS is called for each connection that ServeTLS accepts, ClientTLS for each that is
 	// dialed to an https or unixs URL, so that certificates can be changed while they are in use.
-	// What they return is not modified. A ServerTLS config must not offer h2.
+	// The Transport does not modify the returned configurations. A ServerTLS config must not offer
+	// h2.
 	ServerTLS, ClientTLS func() *tls.Config
 	// LocalAddr is the local IP address of connections to other members, for members whose
 	// certificates or firewalls name one of several. Empty: the system chooses.
 	LocalAddr string
 	// Dial makes connections, without LocalAddr and keep-alives. Default net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// HTTP reports that the listener returned by HTTP is used. Otherwise connections in other
-	// protocols are rejected.
+	// HTTP hands HTTP connections to the listener that method HTTP returns. Otherwise they are
+	// rejected.
 	HTTP bool
-	// Logger takes changes of connections at info, refusals at warn. Default none.
+	// Logger receives changes of connections at info and refusals at warn. Default none.
 	Logger *slog.Logger
 
 	// DialTimeout bounds making a connection, default 3 s; HandshakeTimeout the time after it until
@@ -166,9 +167,9 @@ func checkURLs(urls []string) error {
 	return nil
 }
 
-// setSelfLocked takes the URLs of this member for the handshake, which others refuse if they cannot
-// dial one of them, or it breaks a limit of the handshake: the membership may have come with an
-// initial cluster or a snapshot, which have other limits. mu is held.
+// setSelfLocked sets this member's URLs for the handshake. It leaves out URLs that others cannot
+// dial or that exceed a limit of the handshake, since others would refuse the handshake: the
+// initial cluster and snapshots have other limits. mu is held.
 func (t *Transport) setSelfLocked(urls []string) {
 	if slices.Equal(urls, t.mu.selfGiven) {
 		return
@@ -180,14 +181,16 @@ func (t *Transport) setSelfLocked(urls []string) {
 			err = fmt.Errorf("URL %q: not in ASCII", u)
 		}
 		if err != nil {
-			t.o.Logger.Warn("others cannot dial a peer URL of this member; correct it with member update", hexID("member-id", t.o.MemberID), slog.Any("error", err))
+			t.o.Logger.Warn("others cannot dial a peer URL of this member; "+
+				"correct it with member update", hexID("member-id", t.o.MemberID),
+				slog.Any("error", err))
 			continue
 		}
 		t.mu.self = append(t.mu.self, u)
 	}
 	if n := len(t.mu.self); n > maxURLs {
 		t.mu.self = t.mu.self[:maxURLs]
-		t.o.Logger.Warn("the handshake cannot have every peer URL of this member",
+		t.o.Logger.Warn("the handshake cannot carry every peer URL of this member",
 			hexID("member-id", t.o.MemberID), slog.Int("urls", n), slog.Int("most", maxURLs))
 	}
 }

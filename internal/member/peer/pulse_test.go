@@ -55,7 +55,7 @@ func TestSignsOfLife(t *testing.T) {
 				if err != nil {
 					return
 				}
-				if _, err := l.common(typ, payload, nil); err != nil {
+				if _, err := l.handleCommon(typ, payload, nil); err != nil {
 					t.Error(err)
 				}
 			}

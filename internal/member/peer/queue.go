@@ -9,7 +9,7 @@ import (
 // queue holds the messages that wait for one member, in two lanes.
 type queue struct {
 	maxBytes, maxMessages int
-	// woken has room for one: put fills it.
+	// woken has a capacity of one; put sends to it.
 	woken chan struct{}
 
 	mu struct {
@@ -17,7 +17,8 @@ type queue struct {
 		open    bool
 		control []*raftpb.Message
 		log     []*raftpb.Message
-		// bytes and count are of the log lane, with messages that were taken and not released.
+		// bytes and count measure the log lane, including messages that were taken and not yet
+		// released.
 		bytes, count int
 	}
 }
@@ -26,10 +27,10 @@ func newQueue(maxBytes, maxMessages int) *queue {
 	return &queue{maxBytes: maxBytes, maxMessages: maxMessages, woken: make(chan struct{}, 1)}
 }
 
-// inLogLane reports which lane a message takes.
+// inLogLane reports whether messages of a type travel in the log lane.
 func inLogLane(t raftpb.MessageType) bool { return t == raftpb.MsgApp || t == raftpb.MsgProp }
 
-// size estimates what a message keeps alive, and takes on the wire, without encoding it.
+// size estimates the memory of a message and its size on the wire, without encoding it.
 func size(m *raftpb.Message) int {
 	n := 64 + len(m.GetContext())
 	for _, e := range m.GetEntries() {
@@ -38,9 +39,9 @@ func size(m *raftpb.Message) int {
 	return n
 }
 
-// put adds a message and returns how many were dropped for it or with it, and whether a message of
-// the log lane was among them. What is dropped of the log lane is the newest, so that the receiver
-// gets a prefix; of the control lane the oldest, since newer ones make up for them.
+// put adds a message. It returns how many messages it dropped, m included, and whether one of the
+// log lane was among them. The log lane drops the newest, so that the receiver gets a prefix. The
+// control lane drops the oldest, since newer messages supersede them.
 func (q *queue) put(m *raftpb.Message) (dropped int, lost bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -86,8 +87,8 @@ func (q *queue) lastLog() *raftpb.Message {
 	return nil
 }
 
-// repeats reports whether m has all that a waiting message has, which then need not be sent. A
-// leader that probes a member sends the same entries again for each answer to a heartbeat, and a
+// repeats reports whether m contains all entries of a waiting message, which then need not be sent.
+// A leader that probes a member sends the same entries again for each answer to a heartbeat, and a
 // member that stood still answers many heartbeats at once, one for each read of its clients.
 func repeats(m, waiting *raftpb.Message) bool {
 	return waiting != nil && m.GetType() == raftpb.MsgApp && waiting.GetType() == raftpb.MsgApp &&
@@ -125,9 +126,9 @@ func (q *queue) release(bytes, count int) {
 	q.mu.count -= count
 }
 
-// setOpen accepts messages from now on, or drops the queued and all later ones. It returns how many
-// it dropped, with messages of the log lane that were taken, and whether there were messages of the
-// log lane.
+// setOpen opens the queue, or closes it and drops the queued messages; a closed queue drops all
+// later ones. It returns how many it dropped, including taken messages of the log lane, and whether
+// any were of the log lane.
 func (q *queue) setOpen(open bool) (dropped int, lost bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

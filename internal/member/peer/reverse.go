@@ -10,17 +10,16 @@ import (
 	"time"
 )
 
-// A member that another one cannot connect to, because of an advertised address that is wrong, a
-// firewall, or a certificate, may be able to connect to that one. So the sender invites it, on the
-// stream of messages that it has opened, to make the connection. After the handshake of such a
-// connection the sides have changed places: the stream is what it would be if the sender had made
-// it.
+// A sender may be unable to connect to a member because of a wrong advertised address, a firewall
+// or a certificate, while the member can connect to the sender. So the sender invites the member to
+// make the connection, on the stream of messages that the member has opened. After the handshake of
+// such a connection the sides swap roles, and the stream works as if the sender had dialed it.
 
 // Flags in a hello.
 const (
 	// flagReversed: the stream belongs to the side that was dialed.
 	flagReversed = 1
-	// flagComes: the sender takes invitations. A member of an older version ends the stream with
+	// flagComes: the sender accepts invitations. A member without this flag would end the stream on
 	// one.
 	flagComes = 2
 )
@@ -49,25 +48,25 @@ func decodeInvitation(b []byte) (invitation, error) {
 	return i, nil
 }
 
-// awaited is a connection that a member was invited to make.
+// awaited is a connection that this side invited a member to make.
 type awaited struct {
 	id   uint64
 	got  chan *link    // gets the connection
 	done chan struct{} // closed when nobody waits for it any more
 }
 
-// lastingFailure times BackoffMin is how long dials must have failed before the member is invited:
-// 1 s. A connection that was reset is no reason.
+// lastingFailure times BackoffMin, 1 s, is how long dials must have failed before this side invites
+// the member. A reset connection alone is not a reason.
 const lastingFailure = 10
 
-// reached reports whether the error of a dial is the answer of the member that was meant.
+// reached reports whether the error of a dial is an answer of the intended member.
 func reached(err error) bool {
 	e := (*Error)(nil)
 	return errors.As(err, &e) && e.remote && e.Code != CodeCluster && e.Code != CodeMember
 }
 
-// invite lets a member that cannot be dialed make the connection. It returns nil if the member has
-// no stream open to this one, or does not come.
+// invite asks a member that this side cannot dial to make the connection. It returns nil if the
+// member has no stream open to this one, or does not connect.
 func (p *remote) invite(ctx context.Context, k kind, why error) *link {
 	w := &awaited{got: make(chan *link), done: make(chan struct{})}
 	p.mu.Lock()
@@ -106,8 +105,8 @@ func (p *remote) invite(ctx context.Context, k kind, why error) *link {
 	return nil
 }
 
-// welcome passes a connection that a member was invited to make to the goroutine that waits for it,
-// and waits for the end of its use.
+// welcome passes an invited connection to the goroutine that waits for it, and waits for the end of
+// its use.
 func (t *Transport) welcome(g *greeted, h hello, leave func()) {
 	defer g.conn.Close()
 	t.mu.Lock()
@@ -144,9 +143,8 @@ func (t *Transport) welcome(g *greeted, h hello, leave func()) {
 	}
 }
 
-// invitedBy takes an invitation of a member, and makes the connection. One of a kind is made at a
-// time.
-func (p *remote) invitedBy(payload []byte) error {
+// acceptInvitation handles an invitation: it makes the connection, one of each kind at a time.
+func (p *remote) acceptInvitation(payload []byte) error {
 	i, err := decodeInvitation(payload)
 	if err != nil {
 		return err
@@ -169,7 +167,7 @@ func (p *remote) invitedBy(payload []byte) error {
 	if busy {
 		return nil
 	}
-	if !t.begin(func() { t.dialReversed(p, i) }) {
+	if !t.spawn(func() { t.dialReversed(p, i) }) {
 		return ErrClosed
 	}
 	return nil
@@ -192,9 +190,9 @@ func (t *Transport) dialReversed(p *remote, i invitation) {
 	for _, u := range p.urls() {
 		in, entered := &inbound{done: make(chan struct{})}, false
 		d.ready = func(conn net.Conn) error {
-			// The other side may begin as soon as it has the hello. A stream before this one is
-			// over then.
-			e := p.enter(i.kind, in, conn, t.o.HandshakeTimeout/2)
+			// The other side may begin as soon as it has the hello. The stream before this one has
+			// ended then.
+			e := p.enterStream(i.kind, in, conn, t.o.HandshakeTimeout/2)
 			if e != nil {
 				return e
 			}
@@ -205,13 +203,13 @@ func (t *Transport) dialReversed(p *remote, i invitation) {
 		if err == nil {
 			connected()
 			stop := context.AfterFunc(p.ctx, func() { l.conn.Close() })
-			t.attend(p, in, l, i.kind)
+			t.serveInbound(p, in, l, i.kind)
 			stop()
-			p.leave(i.kind, in)
+			p.leaveStream(i.kind, in)
 			return
 		}
 		if entered {
-			p.leave(i.kind, in)
+			p.leaveStream(i.kind, in)
 		}
 		errs = append(errs, err)
 	}
@@ -222,8 +220,7 @@ func (t *Transport) dialReversed(p *remote, i invitation) {
 		slog.Any("error", errors.Join(errs...)))
 }
 
-// watchReach says in the log when no other member has connected to this one a while after its
-// start.
+// watchReach logs a warning if no other member has connected to this one by ReachAfter.
 func (t *Transport) watchReach() {
 	timer := time.NewTimer(t.o.ReachAfter)
 	defer timer.Stop()
@@ -236,7 +233,8 @@ func (t *Transport) watchReach() {
 	others, urls := len(t.mu.members), strings.Join(t.mu.self, ",")
 	t.mu.Unlock()
 	if others > 0 && t.visits.Load() == 0 {
-		t.o.Logger.Warn("no member has connected to a peer URL of this member: they do not run, or cannot reach it; check --initial-advertise-peer-urls, firewalls and certificates",
+		t.o.Logger.Warn("no member has connected to a peer URL of this member: the others do not run or "+
+			"cannot reach it; check --initial-advertise-peer-urls, firewalls and certificates",
 			slog.String("advertised-peer-urls", urls), slog.Int("other-members", others),
 			slog.String("after", fmt.Sprint(t.o.ReachAfter)))
 	}

@@ -12,14 +12,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// run keeps the stream of messages to a member open until the member is given up. It is the only
-// goroutine that writes messages there.
-func (p *remote) run() {
+// keepConnected keeps the stream of messages to a member open until the member is given up. It is
+// the only goroutine that writes messages there.
+func (p *remote) keepConnected() {
 	o := &p.t.o
 	delay := o.BackoffMin
 	for p.ctx.Err() == nil {
-		// Messages wait while it dials, so that the first votes are not lost; never for longer,
-		// since old ones only do harm.
+		// While it dials, messages wait, so that the first votes are not lost. They never wait
+		// longer, since old ones only do harm.
 		p.queue.setOpen(true)
 		l, err := p.t.dialMember(p.ctx, p, kindMessages)
 		p.noteDial(err)
@@ -29,7 +29,7 @@ func (p *remote) run() {
 			err = p.stream(l)
 			p.disconnected(err)
 		} else {
-			p.failed(err)
+			p.noteDialFailed(err)
 		}
 		p.drop(p.queue.setOpen(false))
 		p.pause(&delay)
@@ -37,8 +37,8 @@ func (p *remote) run() {
 	p.queue.setOpen(false)
 }
 
-// pause waits before the next dial; the member's own dial cuts it short. There is no wait while it
-// is not known why a stream has ended.
+// pause waits before the next dial; the member's own dial cuts it short. It does not wait while the
+// reason for the end of a stream is unknown.
 func (p *remote) pause(delay *time.Duration) {
 	o := &p.t.o
 	least, most, begun := jitter(o.BackoffMin), jitter(*delay), time.Now()
@@ -118,12 +118,12 @@ func (p *remote) listen(l *link) error {
 			return err
 		}
 		if t == frameInvite {
-			if err := p.invitedBy(payload); err != nil {
+			if err := p.acceptInvitation(payload); err != nil {
 				return err
 			}
 			continue
 		}
-		known, err := l.common(t, payload, &p.stats.rtt)
+		known, err := l.handleCommon(t, payload, &p.stats.rtt)
 		if err != nil {
 			return err
 		}
@@ -143,11 +143,10 @@ type writer struct {
 	control []*raftpb.Message
 	log     []*raftpb.Message // taken and not encoded: log[next:]
 	next    int
-	// big is the encoding of a message that does not fit into a frame, rest the part that is not
-	// sent.
+	// big is the encoding of a message that does not fit into a frame, rest its unsent part.
 	big, rest []byte
 	bigSize   int // of the message, as the queue counts it
-	// written is what the buffer completes.
+	// bytes and count measure the log-lane messages that the buffer completes.
 	bytes, count int
 }
 
@@ -159,10 +158,10 @@ func (w *writer) drain() error {
 		messages := 0
 		for i, m := range w.control {
 			w.control[i] = nil
-			w.add(m, frameControl)
+			w.addWhole(m, frameControl)
 			messages++
 		}
-		w.fill()
+		w.addLog()
 		if len(w.buf) == 0 {
 			w.p.queue.release(w.bytes, w.count) // what could not be sent
 			return nil
@@ -175,8 +174,8 @@ func (w *writer) drain() error {
 	}
 }
 
-// fill adds of the log lane what may go with this write.
-func (w *writer) fill() {
+// addLog adds messages of the log lane up to the limit of one write.
+func (w *writer) addLog() {
 	for room := maxFrame; room > 0; {
 		before := len(w.buf)
 		if len(w.rest) == 0 {
@@ -191,21 +190,21 @@ func (w *writer) fill() {
 			w.next++
 			n := size(m)
 			if n <= maxFrame/2 {
-				w.add(m, frameLog)
+				w.addWhole(m, frameLog)
 				w.bytes += n
 				w.count++
 			} else {
-				w.begin(m, n)
+				w.beginFragments(m, n)
 			}
 		} else {
-			w.fragment()
+			w.addFragment()
 		}
 		room -= len(w.buf) - before
 	}
 }
 
-// add encodes a message that fits into a frame.
-func (w *writer) add(m *raftpb.Message, t frameType) {
+// addWhole encodes a message that fits into a frame.
+func (w *writer) addWhole(m *raftpb.Message, t frameType) {
 	b, err := appendMessage(w.buf, t, m)
 	if err != nil {
 		w.unsendable(m, err)
@@ -214,8 +213,8 @@ func (w *writer) add(m *raftpb.Message, t frameType) {
 	w.buf = b
 }
 
-// begin encodes a message that is sent in fragments.
-func (w *writer) begin(m *raftpb.Message, n int) {
+// beginFragments encodes a message that is sent in fragments.
+func (w *writer) beginFragments(m *raftpb.Message, n int) {
 	b, err := proto.MarshalOptions{}.MarshalAppend(w.big[:0], m)
 	if most := w.p.t.o.MaxMessageBytes; err == nil && len(b) > most {
 		err = refuse(CodeTooLarge,
@@ -231,8 +230,8 @@ func (w *writer) begin(m *raftpb.Message, n int) {
 	w.big, w.rest, w.bigSize = b, b, n
 }
 
-// fragment adds the next part of the message that begin encoded.
-func (w *writer) fragment() {
+// addFragment adds the next part of the message that beginFragments encoded.
+func (w *writer) addFragment() {
 	n := min(len(w.rest), maxFrame)
 	flags := byte(flagMore)
 	if n == len(w.rest) {
@@ -255,8 +254,8 @@ func (w *writer) unsendable(m *raftpb.Message, err error) {
 	w.p.drop(1, inLogLane(m.GetType()))
 }
 
-// failed notes that a dial failed.
-func (p *remote) failed(err error) {
+// noteDialFailed records and logs a failed dial.
+func (p *remote) noteDialFailed(err error) {
 	if p.ctx.Err() != nil {
 		return
 	}
@@ -266,7 +265,7 @@ func (p *remote) failed(err error) {
 		hexID("remote-peer-id", p.id), slog.Any("error", err))
 }
 
-// noteRefusal notes reports about this member in the reason of a failure.
+// noteRefusal handles a failure that says something about this member, such as its removal.
 func (p *remote) noteRefusal(err error) {
 	var e *Error
 	if errors.As(err, &e) && e.remote && e.Code == CodeRemoved {

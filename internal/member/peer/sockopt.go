@@ -9,7 +9,7 @@ import (
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second,
 	Interval: 5 * time.Second, Count: 3}
 
-// tune sets what a connection between members needs.
+// tune sets the socket options of a connection between members.
 func tune(conn net.Conn, dead time.Duration) {
 	for {
 		inner, ok := conn.(interface{ NetConn() net.Conn })

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unsent is how much the kernel takes of a stream beyond what it has sent. Its own default is
-// several MiB, which on a slow path is seconds that a heartbeat would wait.
+// unsent limits the bytes of a stream that the kernel accepts but has not yet sent. Its default is
+// several MiB: on a slow path a heartbeat would wait seconds behind them.
 const unsent = 128 << 10
 
 func setOptions(fd uintptr, dead time.Duration) {

@@ -20,10 +20,10 @@ import (
 	"vigil/internal/portmux"
 )
 
-// Raft takes the messages of other members' raft. No method may block or call the Transport, and
-// all may be called while Send is.
+// Raft receives the messages of other members. No method may block or call the Transport. All may
+// be called while a Send runs.
 type Raft interface {
-	// Step takes messages that arrived. The slice is used again; the messages are the receiver's.
+	// Step receives messages. The Transport reuses the slice; the receiver owns the messages.
 	Step(msgs ...*raftpb.Message)
 	// ReportUnreachable reports that a MsgApp or MsgProp to a member was lost on this side.
 	ReportUnreachable(id uint64)
@@ -49,24 +49,24 @@ type CallServer interface {
 	ServeCall(ctx context.Context, from Caller, kind uint8, payload []byte) ([]byte, error)
 }
 
-// BulkReceiver takes bulk transfers, one at a time from each member. r returns io.EOF when all
-// bytes have been received and their checksum is right, and otherwise an error. A nil result before
-// io.EOF was seen fails the transfer; an error is reported to the sender. ctx ends when the
-// Transport is closed. Closing r, from any goroutine, ends the transfer and with it a Read under
-// way. r must not be used after the return.
+// BulkReceiver receives bulk transfers, one at a time from each member. r returns io.EOF after all
+// bytes, if their checksum is right, and otherwise an error. Returning nil before io.EOF fails the
+// transfer. The Transport reports an error to the sender. ctx ends when the Transport is closed.
+// Closing r, from any goroutine, ends the transfer and with it a Read under way. The receiver must
+// not use r after it returns.
 type BulkReceiver interface {
 	ReceiveBulk(ctx context.Context, from uint64, meta []byte, r io.ReadCloser) error
 }
 
-// Receivers take what is received. Raft is required; calls and transfers without a receiver are
-// rejected.
+// Receivers are the consumers of messages, calls and transfers. Raft is required; calls and
+// transfers without a receiver are rejected.
 type Receivers struct {
 	Raft  Raft
 	Calls CallServer
 	Bulk  BulkReceiver
 }
 
-// maxLearned bounds the members that are known from their own handshake only.
+// maxLearned bounds the members that are known only from their own handshake.
 const maxLearned = 16
 
 // Transport is one member's end of all its streams.
@@ -79,13 +79,13 @@ type Transport struct {
 	receivers Receivers // set by Start, read only after it
 	log       lines
 	http      *portmux.Listener
-	removed   chan uint64 // gets who reports the removal of this member
+	removed   chan uint64 // the ids of members that report the removal of this one
 	removal   sync.Once
 	pending   pending
 	refused   [CodeClosing + 1]atomic.Uint64 // connections refused, by code
 	// streams that other members have opened by their own choice
 	visits    atomic.Uint64
-	strangers stats // what belongs to no member
+	strangers stats // connections of no member
 
 	mu struct {
 		sync.Mutex
@@ -114,8 +114,8 @@ type remote struct {
 	mu struct {
 		sync.Mutex
 		urls []string // of the membership
-		// learned are URLs that the member itself advertised, when it knew a newer membership: that
-		// of learnedAt. known is false if it is in no membership of ours.
+		// learned are the URLs that the member itself advertised at a newer membership, the one of
+		// index learnedAt. known is false if our membership does not contain it.
 		learned   []string
 		learnedAt uint64
 		known     bool
@@ -127,16 +127,16 @@ type remote struct {
 		version string // of the member's program, as last received
 		sending bool   // a bulk transfer to it is under way
 		absence absence
-		// failure is why the last dial for messages failed, nil while the stream is open.
+		// failure is the reason of the last failed dial for messages, nil while the stream is open.
 		failure *Failure
-		// detour is why the last dial failed, if the member was invited to make the connection that
-		// is open.
+		// detour is why the last dial failed, if the member made the open connection on invitation.
 		detour *Failure
-		// undialed is since when the member does not answer dials, whatever it was invited to.
+		// undialed is the time since which the member does not answer dials. Invitations do not
+		// change it.
 		undialed time.Time
-		// awaited are the connections that the member was invited to make, invited counts
-		// invitations; answering is set for a kind while this member connects because the other one
-		// has invited it.
+		// awaited holds the connections that the member was invited to make; invited counts
+		// invitations. answering is set for a kind while this member connects on the other's
+		// invitation.
 		awaited   [lastKind + 1]*awaited
 		invited   uint64
 		answering [lastKind + 1]bool
@@ -180,15 +180,15 @@ func (t *Transport) Start(r Receivers) error {
 	t.receivers = r
 	t.mu.started = true
 	for _, p := range t.mu.members {
-		t.wg.Go(p.run)
+		t.wg.Go(p.keepConnected)
 	}
 	t.wg.Go(t.watchReach)
 	return nil
 }
 
-// SetMembers replaces the membership by that of the change at a raft index; removed are all ids of
-// former members. This member may be among the members; others are to dial its URLs. Streams of
-// removed members end.
+// SetMembers replaces the membership with that of the change at a raft index. removed has the ids
+// of all former members. If members contains this member, others dial the URLs given there. Streams
+// of removed members end.
 func (t *Transport) SetMembers(index uint64, members []Member, removed []uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -210,7 +210,7 @@ func (t *Transport) SetMembers(index uint64, members []Member, removed []uint64)
 		if p == nil {
 			p = t.addRemoteLocked(m.ID)
 		}
-		p.set(m.URLs)
+		p.setURLs(m.URLs)
 	}
 	for id, p := range t.mu.members {
 		switch {
@@ -231,7 +231,7 @@ func (t *Transport) addRemoteLocked(id uint64) *remote {
 	p.calls.p = p
 	t.mu.members[id] = p
 	if t.mu.started {
-		t.wg.Go(p.run)
+		t.wg.Go(p.keepConnected)
 	}
 	return p
 }
@@ -269,8 +269,8 @@ func (p *remote) links() []*link {
 	return out
 }
 
-// set takes the URLs of the membership. New ones are tried at once.
-func (p *remote) set(urls []string) {
+// setURLs sets the URLs of the membership. New ones are tried at once.
+func (p *remote) setURLs(urls []string) {
 	p.mu.Lock()
 	changed := !slices.Equal(p.mu.urls, urls)
 	p.mu.urls, p.mu.known = slices.Clone(urls), true
@@ -283,8 +283,8 @@ func (p *remote) set(urls []string) {
 	}
 }
 
-// isLearned reports whether the member advertised itself at a newer membership than the one at
-// index, so that its absence there means nothing yet.
+// isLearned reports whether the member advertised itself at a membership newer than index: its
+// absence there means nothing yet.
 func (p *remote) isLearned(index uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -315,7 +315,7 @@ func (p *remote) urls() []string {
 	return all
 }
 
-// Send hands messages to the streams of their receivers. What cannot be sent is dropped.
+// Send hands messages to the streams of their receivers. It drops messages that cannot be sent.
 func (t *Transport) Send(msgs []*raftpb.Message) {
 	for _, m := range msgs {
 		p := t.remote(m.GetTo())
@@ -345,7 +345,8 @@ func (t *Transport) remote(id uint64) *remote {
 // maxReports bounds the reports that wait. A member repeats its report at each dial.
 const maxReports = 8
 
-// ConnectedSince returns since when messages can be sent to a member, zero if they cannot.
+// ConnectedSince returns the time since which messages can be sent to a member, zero if they
+// cannot.
 func (t *Transport) ConnectedSince(id uint64) time.Time {
 	p := t.remote(id)
 	if p == nil {
@@ -416,7 +417,7 @@ func (p *remote) disconnected(err error) {
 	p.stats.disconnects.Add(1)
 	p.noteRefusal(err)
 	p.noteFailure(err)
-	// What the kernel had accepted is lost too, and is not counted.
+	// Bytes that the kernel had accepted are lost too, and are not counted.
 	p.t.receivers.Raft.ReportUnreachable(p.id)
 	p.t.o.Logger.Warn("lost connection to peer", hexID("remote-peer-id", p.id),
 		slog.Any("error", err))
@@ -430,7 +431,7 @@ type lineKey struct {
 	what string
 }
 
-// lines keeps a line that repeats from filling the log: it is shown once a minute.
+// lines limits repeated log lines: it shows each once a minute.
 type lines struct {
 	mu struct {
 		sync.Mutex
@@ -472,7 +473,7 @@ func (l *lines) forget(id uint64) {
 	}
 }
 
-// failureKey is the same for failures that a reader would call the same.
+// failureKey returns equal keys for failures that a reader would call the same.
 func failureKey(id uint64, err error) lineKey {
 	if e := (*Error)(nil); errors.As(err, &e) {
 		return lineKey{id, fmt.Sprintf("code %d", e.Code)}
