@@ -27,10 +27,10 @@ var isLogger = regexp.MustCompile(`(?i)(log|logger|slog)$`)
 
 // wrappers pass on messages whose callers the test checks, or messages of a library.
 var wrappers = map[string]string{
-	"internal/member/peer/transport.go:line":    "its callers are checked",
-	"internal/member/raftnode/logger.go:log":    "begins with raft:",
-	"internal/member/raftnode/logger.go:logf":   "begins with raft:",
-	"internal/member/discovery/registry.go:add": "errors of this package",
+	"internal/member/peer/transport.go:line":        "its callers are checked",
+	"internal/member/raftnode/logger.go:log":        "begins with raft:",
+	"internal/member/raftnode/logger.go:logf":       "begins with raft:",
+	"internal/member/discovery/registry.go:addPeer": "errors of this package",
 }
 
 // printed are the packages of the server that may write to other places than the log.
