@@ -121,9 +121,9 @@ func (p *parser) setOption(o *option, values []string, from origin) {
 	o.origin = from
 }
 
-// splitArguments splits the command line into flags and their values: --flag=value, --flag value, and
-// --flag alone for a boolean flag, with one or two dashes. Package flag has the same syntax, but
-// stops at the first mistake and at the first word that is not a flag.
+// splitArguments splits the command line into flags and their values: --flag=value, --flag value,
+// and --flag alone for a boolean flag, with one or two dashes. Package flag has the same syntax,
+// but stops at the first mistake and at the first word that is not a flag.
 func (p *parser) splitArguments(args []string) (map[string][]string, error) {
 	given := map[string][]string{}
 	var errs []error

@@ -43,7 +43,7 @@ func TestArchive(t *testing.T) {
 		{exit.Failure, "revision 83 cannot be restored: the archive reaches index 115, which is revision 82", []string{"--to-revision", "83"}},
 		{exit.Failure, "is after the end of the archive",
 			[]string{"--to-time", "2099-01-01 10:00"}},
-		{exit.Failure, "is no time", []string{"--to-time", "teatime"}},
+		{exit.Failure, "is not a time", []string{"--to-time", "teatime"}},
 		{exit.BadArgs, "which state?", nil},
 		{exit.Failure, "no such file", []string{"--latest", "--identity", "/does/not/exist"}},
 	} {
@@ -98,7 +98,7 @@ func TestArchivePrune(t *testing.T) {
 		t.Errorf("%d %s %s", code, out, text)
 	}
 	if code, out, text := vigilctl("archive", "prune", url, "--keep-all",
-		"2x"); code != exit.Failure || !strings.Contains(text, "is no period") {
+		"2x"); code != exit.Failure || !strings.Contains(text, "is not a period") {
 		t.Errorf("%d %s %s", code, out, text)
 	}
 	if code, out, text := vigilctl("archive", "prune", url, "--keep-daily", "1d",

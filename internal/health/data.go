@@ -61,7 +61,7 @@ func (e *Examination) checkData(r *report) {
 			votes[c.Hash.Hash]++
 		} else if !e.Foreign(&e.Readings[i]) {
 			r.skipMember(e.NameOf(&e.Readings[i]),
-				fmt.Sprintf("its hash is of other revisions than that of %s: one of them was compacted meanwhile; compare again", e.NameOf(&e.Readings[first])))
+				fmt.Sprintf("its hash is of other revisions than that of %s: one of them was compacted in between; compare again", e.NameOf(&e.Readings[first])))
 		}
 	}
 	if len(votes) < 2 {

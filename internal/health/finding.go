@@ -51,7 +51,8 @@ func (r *report) addFinding(s Severity, member, what, next, page string) {
 			clip(next, maxFindingText), cmp.Or(page, r.check.Page)})
 }
 
-// skipMember notes that the check could not cover a member, or the whole cluster if member is empty.
+// skipMember notes that the check could not cover a member, or the whole cluster if member is
+// empty.
 func (r *report) skipMember(member, why string) {
 	r.unchecked = append(r.unchecked,
 		Unchecked{r.check.Name, clip(member, maxMemberText), clip(why, maxFindingText)})

@@ -109,7 +109,7 @@ func (e *Examination) checkQuota(r *report) {
 				fmt.Sprintf("%s of the %s of its database are free", amount.Bytes(file-inUse),
 					amount.Bytes(file)),
 				"vigilctl defrag --endpoints "+spelling.QuoteWords(x.Endpoint)+
-					" at a time of low load: the member does not serve meanwhile", "")
+					" at a time of low load: the member does not serve during that time", "")
 		}
 	}
 }

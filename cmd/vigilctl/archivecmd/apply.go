@@ -79,7 +79,7 @@ func (m *merge) applyJournal(ctx context.Context, j *journal) error {
 		text := fmt.Sprintf("restored: %d created, %d changed, %d deleted, %s", d.Created,
 			d.Changed, d.Deleted, amount.Count(int(d.Conflicts), "conflict"))
 		if d.Skipped > 0 {
-			text += fmt.Sprintf(", %d left out whose lease has ended meanwhile", d.Skipped)
+			text += fmt.Sprintf(", %d left out whose lease has since ended", d.Skipped)
 		}
 		_, err = fmt.Fprintln(m.env.Stdout, text)
 	}

@@ -39,8 +39,8 @@ func (s *source) addFlags(c *cobra.Command) {
 		"the program vigil-bucket; default: next to vigilctl, then in PATH")
 }
 
-// readArchive opens the archive at a URL for a command that only reads. It does not sync a directory,
-// because that could fail on a damaged disk.
+// readArchive opens the archive at a URL for a command that only reads. It does not sync a
+// directory, because that could fail on a damaged disk.
 func (s *source) readArchive(c *cobra.Command, address string, run func(*archived.Archive) error) error {
 	return s.openArchive(c, address, vfs.ReadOnly(vfs.OS()), run)
 }

@@ -178,8 +178,8 @@ func (m *merge) planMissing(ctx context.Context, old *archived.Key) (change, err
 	return change{opCreate, string(old.Key), 0, lease}, nil
 }
 
-// planExisting decides about a key that exists. The key keeps its current lease if its archived lease
-// has ended.
+// planExisting decides about a key that exists. The key keeps its current lease if its archived
+// lease has ended.
 func (m *merge) planExisting(ctx context.Context, old *archived.Key,
 	now *client.KeyValue) (change, error) {
 	lease, err := m.leaseOf(ctx, old)

@@ -162,14 +162,14 @@ func (p *period) Set(text string) error {
 	if unit > 0 {
 		n, err := strconv.ParseUint(number, 10, 16)
 		if err != nil {
-			return fmt.Errorf("%q is no period: want one such as 36h, 14d or 8w", text)
+			return fmt.Errorf("%q is not a period: want one such as 36h, 14d or 8w", text)
 		}
 		*p = period(time.Duration(n) * unit)
 		return nil
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
-		return fmt.Errorf("%q is no period: want one such as 36h, 14d or 8w", text)
+		return fmt.Errorf("%q is not a period: want one such as 36h, 14d or 8w", text)
 	}
 	*p = period(d)
 	return nil

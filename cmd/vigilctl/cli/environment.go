@@ -119,7 +119,7 @@ func (e *Env) setFromEnvironment(c *cobra.Command) error {
 				meant = "; did you mean " + s + "?"
 			}
 			fmt.Fprintf(e.Stderr,
-				"warning: the environment variable %s is not that of any flag%s\n", name, meant)
+				"warning: the environment variable %s belongs to no flag%s\n", name, meant)
 		}
 	}
 	return wrong

@@ -76,7 +76,7 @@ func parseTime(text string, now time.Time) (time.Time, error) {
 	if ago, err := time.ParseDuration(strings.TrimPrefix(text, "-")); err == nil && ago >= 0 {
 		return now.Add(-ago), nil
 	}
-	return time.Time{}, fmt.Errorf("%q is no time: want one such as %s", text, TimeFormats)
+	return time.Time{}, fmt.Errorf("%q is not a time: want one such as %s", text, TimeFormats)
 }
 
 // Revision returns the newest revision known to be made at or before the time.

@@ -67,8 +67,8 @@ func Diff(env *cli.Env) *cobra.Command {
 	}
 	c.Flags().Int64Var(&from, "from", 0, "the older revision")
 	c.Flags().Int64Var(&to, "to", 0, "the newer revision; 0 is the current one")
-	c.Flags().Var(&since, "since", "the older `TIME`, in place of --from: "+cli.TimeFormats)
-	c.Flags().Var(&until, "until", "the newer `TIME`, in place of --to")
+	c.Flags().Var(&since, "since", "the older `TIME`, instead of --from: "+cli.TimeFormats)
+	c.Flags().Var(&until, "until", "the newer `TIME`, instead of --to")
 	c.Flags().BoolVar(&values, "values", false, "print how values changed")
 	return c
 }

@@ -57,7 +57,7 @@ func History(env *cli.Env) *cobra.Command {
 			case since.Given() && from != 0, until.Given() && to != 0:
 				return exit.Usage("--since and --from, or --until and --to, cannot both be given")
 			case from < 0 || to < 0 || to > 0 && from > to:
-				return exit.Usage("--from %d and --to %d are no range of revisions", from, to)
+				return exit.Usage("--from %d and --to %d are not a range of revisions", from, to)
 			}
 			p, err := env.Printer(show.Simple, show.JSON)
 			if err != nil {

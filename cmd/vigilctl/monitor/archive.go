@@ -113,8 +113,8 @@ func collectArchive(ctx context.Context, s *survey.Survey) (*archiveList, error)
 	return list, nil
 }
 
-// checkComplete returns an error unless the archive is complete up to a minute ago. It uses the report of
-// the leader, or else the most favorable one.
+// checkComplete returns an error unless the archive is complete up to a minute ago. It uses the
+// report of the leader, or else the most favorable one.
 func (l *archiveList) checkComplete() error {
 	var best *archived
 	for i := range l.Members {

@@ -312,7 +312,7 @@ func (d *dump) writeKeys(ctx context.Context, c *client.Client, w *dumpfile.Writ
 		for kv, err := range c.List(ctx, from, client.WithRange(end),
 			client.WithRevision(header.Revision)).All() {
 			if errors.Is(err, client.ErrCompacted) {
-				return fmt.Errorf("revision %d was compacted during the dump: run it again, or compact less often meanwhile (%w)", header.Revision, err)
+				return fmt.Errorf("revision %d was compacted during the dump: run it again, or compact less often (%w)", header.Revision, err)
 			}
 			if err != nil {
 				return err

@@ -119,7 +119,7 @@ func MakeMirror(env *cli.Env) *cobra.Command {
 	flags.UintVar(&m.maxOps, "max-txn-ops", 128,
 		"the largest number of `OPERATIONS` in a transaction")
 	flags.StringVar(&m.destPrefix, "dest-prefix", "",
-		"the prefix at the destination in place of --prefix; default: the same")
+		"the prefix at the destination instead of --prefix; default: the same")
 	flags.BoolVar(&m.noDestPrefix, "no-dest-prefix", false,
 		"remove --prefix from keys at the destination")
 	flags.StringVar(&dest.TLSFiles.Cert, "dest-cert", "",
@@ -269,9 +269,9 @@ func (m *mirror) destKey(key string) string {
 // unknown outcome.
 const mirrorAttempts = 10
 
-// writeBatch writes to the destination, on condition that no key has changed since the mirror's last
-// write. It repeats an attempt with an unknown outcome. If the first attempt is applied later, the
-// condition rejects it.
+// writeBatch writes to the destination, on condition that no key has changed since the mirror's
+// last write. It repeats an attempt with an unknown outcome. If the first attempt is applied later,
+// the condition rejects it.
 func (m *mirror) writeBatch(ctx context.Context, b batch) error {
 	if len(b.ops) == 0 {
 		return nil

@@ -97,8 +97,8 @@ func (s *sampler) close() {
 	s.rounds.Wait()
 }
 
-// keepRunning reports whether there is a reader or was one recently. Otherwise it marks the sampler as
-// stopped.
+// keepRunning reports whether there is a reader or was one recently. Otherwise it marks the sampler
+// as stopped.
 func (s *sampler) keepRunning() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
