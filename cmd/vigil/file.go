@@ -229,7 +229,7 @@ func scalar(o *option, v *yaml.Node) (string, error) {
 	case yaml.ScalarNode:
 		if o.isBool {
 			var b bool
-			if v.Decode(&b) == nil { //  yes, no, on and off are booleans too
+			if v.Decode(&b) == nil { // yes, no, on and off are booleans too
 				return strconv.FormatBool(b), nil
 			}
 			return v.Value, nil

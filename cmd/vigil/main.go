@@ -166,7 +166,7 @@ func (o *options) notStarted(out *logline.Log, log *slog.Logger, err error) int 
 		func(out string) bool { return out != logline.Default && out != logline.Stderr }) {
 		log.Error("the member does not start", "error", err)
 	}
-	_ = out.Flush() //  the reason must be the last line
+	_ = out.Flush() // the reason must be the last line
 	var wrong *server.ConfigError
 	if errors.As(err, &wrong) {
 		return mistake(err)

@@ -85,14 +85,14 @@ type headroom struct {
 	// bytes is the headroom. cpu is the processor time in nanoseconds for each allocated byte,
 	// perByte the cost of a collection for each byte that may hold pointers.
 	bytes, cpu, perByte float64
-	last                used //  usage at the last collection
+	last                used // usage at the last collection
 }
 
 // used is the usage of the process since its start.
 type used struct {
 	cpu         time.Duration
 	allocated   uint64
-	marking     float64 //  seconds that collections took
+	marking     float64 // seconds that collections took
 	collections uint64
 }
 
@@ -165,7 +165,7 @@ func (h *headroom) setGrowth(want int) {
 // away.
 func (h *headroom) returnMemory() {
 	r := rest{free: freeMemory}
-	before := readHeap() //  the start counts as work
+	before := readHeap() // the start counts as work
 	for range time.Tick(restInterval) {
 		now := readHeap()
 		if over(now.allocated-before.allocated, h.present()) && r.tryFree(now.size) {

@@ -23,7 +23,7 @@ type option struct {
 	// lines written for etcd work.
 	noEffect string
 	isBool   bool
-	isNumber bool //  a whole number, which the log shows as a number
+	isNumber bool // a whole number, which the log shows as a number
 	// nanoseconds is set if a plain number in a configuration file counts nanoseconds.
 	nanoseconds bool
 	// secret hides the value in all output.
@@ -40,7 +40,7 @@ type option struct {
 // origin tells where the value of an option comes from.
 type origin struct {
 	kind  string // "default", "file", "environment" or "flag"
-	where string //  FILE:LINE, or the variable
+	where string // FILE:LINE, or the variable
 }
 
 // String implements fmt.Stringer.

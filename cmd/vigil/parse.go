@@ -127,14 +127,14 @@ func (p *parser) setOption(o *option, values []string, from origin) {
 func (p *parser) splitArguments(args []string) (map[string][]string, error) {
 	given := map[string][]string{}
 	var errs []error
-	boolean := "" //  the previous flag, if it is a boolean without a value
+	boolean := "" // the previous flag, if it is a boolean without a value
 	for len(args) > 0 {
 		arg, alone := args[0], boolean
 		args, boolean = args[1:], ""
 		name, value, has := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-"), "=")
 		switch {
 		case arg == "--" && len(args) == 0:
-			continue //  the end of the flags: nothing may follow
+			continue // the end of the flags: nothing may follow
 		case alone != "" && isBoolean(arg):
 			errs = append(errs, fmt.Errorf("%q is not a flag; did you mean --%s=%s?",
 				arg, alone, arg))
@@ -143,7 +143,7 @@ func (p *parser) splitArguments(args []string) (map[string][]string, error) {
 			errs = append(errs, fmt.Errorf("%q is not a flag%s", arg,
 				suggestWord(arg, p.o.flagNames())))
 			if slices.Contains(clientCommands, arg) || slices.Contains(proxyWords, arg) {
-				return given, errors.Join(errs...) //  the other program parses the rest
+				return given, errors.Join(errs...) // the other program parses the rest
 			}
 			if strings.TrimLeft(arg, dashes) != arg && !has {
 				args = skipValue(args)

@@ -28,13 +28,13 @@ func onSignals(inTerminal bool) (stop, hurry context.Context) {
 	hurry, hurryUp := context.WithCancelCause(context.Background())
 	received := make(chan os.Signal, 2)
 	signal.Notify(received, syscall.SIGTERM, syscall.SIGINT)
-	if inTerminal && !signal.Ignored(syscall.SIGHUP) { //  nohup ignores it
+	if inTerminal && !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
 		signal.Notify(received, syscall.SIGHUP)
 	}
 	go func() {
 		stopNow(signalError{<-received})
 		again := <-received
-		for again == syscall.SIGHUP { //  both the terminal and its shell send one
+		for again == syscall.SIGHUP { // both the terminal and its shell send one
 			again = <-received
 		}
 		hurryUp(signalError{again})

@@ -88,7 +88,7 @@ func mistakenHelp(root *cobra.Command, args []string) error {
 	}
 	c.InitDefaultHelpFlag()
 	if err := c.ParseFlags(rest); err != nil {
-		return nil //  the execution of the command reports it
+		return nil // the execution of the command reports it
 	}
 	if words := c.Flags().Args(); len(words) > 0 {
 		return c.ValidateArgs(words)

@@ -52,7 +52,7 @@ func main() {
 	stop()
 	if code == exit.ClosedPipe {
 		signal.Reset(syscall.SIGPIPE)
-		_, _ = os.Stdout.WriteString("\n") //  the reader has gone: the signal ends the program
+		_, _ = os.Stdout.WriteString("\n") // the reader has gone: the signal ends the program
 	}
 	os.Exit(code)
 }
@@ -73,7 +73,7 @@ func run(interrupt context.Context, args []string, stdin io.Reader, stdout, stde
 	}
 	failed := env.Stdout.Err()
 	if failed != nil && (err == nil || interrupt.Err() == nil) {
-		err = failed //  the other error is a consequence
+		err = failed // the other error is a consequence
 	}
 	switch {
 	case interrupt.Err() != nil:

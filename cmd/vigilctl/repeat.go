@@ -88,7 +88,7 @@ func (r *repetition) run(ctx context.Context, every time.Duration,
 		defer close(ended)
 		for {
 			select {
-			case k := <-keys: //  nil if keys cannot be read
+			case k := <-keys: // nil if keys cannot be read
 				if k == "q" || k == screen.Break {
 					cancel()
 					return

@@ -11,13 +11,13 @@ import (
 type Examination struct {
 	*Round
 	Now      time.Time
-	Clocks   []*Clock    //  nil if unknown
-	Expiries []time.Time //  of the certificates that the members present; zero without TLS
-	CertErrs []error     //  why an expiry is unknown
+	Clocks   []*Clock    // nil if unknown
+	Expiries []time.Time // of the certificates that the members present; zero without TLS
+	CertErrs []error     // why an expiry is unknown
 	Subjects []string    // of the certificates of Expiries; may be nil
 	// Flags are the flags of each member's start, by name without dashes; nil if unknown.
 	Flags  []map[string]string
-	Files  []File //  certificates of the client
+	Files  []File // certificates of the client
 	Data   []Compared
 	Limits Limits
 	// Omit has the checks to omit, each with the reason.

@@ -336,7 +336,7 @@ func (e *Examination) checkAlarms(r *report) {
 		switch {
 		case a.MemberID != 0:
 			name = e.Name(a.MemberID)
-		case a.Alarm == etcdserverpb.AlarmType_CORRUPT: //  the wrong member is unknown
+		case a.Alarm == etcdserverpb.AlarmType_CORRUPT: // the wrong member is unknown
 			advice = nextDiffers
 		}
 		r.addFinding(Critical, name, "alarm "+a.Alarm.String(),
@@ -357,14 +357,14 @@ func (e *Examination) checkVersions(r *report) {
 				r.skipMember(e.NameOf(x), noMetrics)
 			}
 			if d := x.Status.DowngradeInfo; d.GetEnabled() && !downgrade {
-				downgrade = true //  all members of the cluster report the downgrade
+				downgrade = true // all members of the cluster report the downgrade
 				r.addFinding(Note, "", "a downgrade to "+d.TargetVersion+" is in progress",
 					"finish it, or: vigilctl downgrade cancel", "")
 			}
 		}
 	}
 	if len(seen) < 2 {
-		seen = programs //  programs with one API level
+		seen = programs // programs with one API level
 	}
 	if len(seen) > 1 {
 		var list []string

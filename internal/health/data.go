@@ -27,7 +27,7 @@ func (e *Examination) checkData(r *report) {
 	}
 	e.checkRevisions(r)
 	votes, first := map[uint32]int{}, -1
-	voted, members := map[uint64]bool{}, 0 //  a slow member may appear with two addresses
+	voted, members := map[uint64]bool{}, 0 // a slow member may appear with two addresses
 	for i := range e.Data {
 		c := &e.Data[i]
 		if id := e.Readings[i].ID(); id == 0 || !voted[id] {

@@ -8,7 +8,7 @@ type Severity string
 // The severities.
 const (
 	Critical Severity = "critical" // something fails, or soon will
-	Warning  Severity = "warning"  //  something will fail unless somebody acts
+	Warning  Severity = "warning"  // something will fail unless somebody acts
 	Note     Severity = "note"     // for information
 )
 
@@ -39,7 +39,7 @@ const (
 
 // report collects the findings of the checks.
 type report struct {
-	check     *Check //  the running check
+	check     *Check // the running check
 	findings  []Finding
 	unchecked []Unchecked
 }

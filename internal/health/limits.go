@@ -12,11 +12,11 @@ type Limits struct {
 	Quota, QuotaCritical             float64       // percent of the quota
 	ArchiveLag                       time.Duration // of writes that are not archived
 	OpenFiles                        float64       // percent of the file descriptors
-	Lag                              float64       //  the leader's entries that a member still has to apply
-	WatcherLag                       float64       //  revisions that a watcher has still to receive
+	Lag                              float64       // the leader's entries that a member still has to apply
+	WatcherLag                       float64       // revisions that a watcher has still to receive
 	Pending                          float64       // writes that wait for agreement
 	LeaderChanges                    float64       // in an hour, after the first five
-	Revisions                        float64       //  revisions that are not compacted
+	Revisions                        float64       // revisions that are not compacted
 	Certificate, CertificateCritical time.Duration // until one expires
 }
 
@@ -35,15 +35,15 @@ func Defaults() Limits {
 
 // Limits that no flag changes.
 const (
-	manyObservations = 1000 //  enough to judge the 99th percentile
+	manyObservations = 1000 // enough to judge the 99th percentile
 	// enough to judge the 90th percentile: a disk that is slow now and then does not reach the
 	// limit
 	fewObservations = 100
-	minRoundTrips   = 20 //  there is one per second for each other member
+	minRoundTrips   = 20 // there is one per second for each other member
 	// enough to judge the average, if they took most of the time: a very slow disk writes rarely
 	busyObservations = 10
 	// seconds that a write waits for agreement, while others are applied
 	longWait   = 1
-	largeQuota = 8 << 30   //  above it etcd logs a warning at the start
+	largeQuota = 8 << 30   // above it etcd logs a warning at the start
 	freeHigh   = 100 << 20 // bytes
 )

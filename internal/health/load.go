@@ -153,7 +153,7 @@ func (e *Examination) checkDisks(r *report) {
 	e.measured(r, func(x *Reading, name string) {
 		for _, c := range []struct {
 			metric, what, few string
-			slow, very        time.Duration //  very is 0 if no value is critical
+			slow, very        time.Duration // very is 0 if no value is critical
 			next              string
 		}{
 			{WALFsync, "writing the raft log to the disk", "writes of the raft log",
@@ -193,7 +193,7 @@ func (e *Examination) checkDisks(r *report) {
 		for _, w := range e.recent(x) {
 			slow, all := w.Counters[SlowApplies], w.Counters[AppliedProposals]
 			if slow <= 10 && all < fewObservations {
-				continue //  a longer window may have enough observations
+				continue // a longer window may have enough observations
 			}
 			if slow > 10 && slow > all/100 {
 				r.addFinding(Warning, name,
@@ -209,7 +209,7 @@ func (e *Examination) checkDisks(r *report) {
 // latency is the duration of a frequent operation of a member.
 type latency struct {
 	took  float64 // in seconds
-	of    int     //  one of this number takes longer; 0 if took is the average
+	of    int     // one of this number takes longer; 0 if took is the average
 	count uint64
 	when  string
 }

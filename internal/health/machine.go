@@ -27,11 +27,11 @@ func limited(d time.Duration) time.Duration {
 
 // File is a certificate file of the client. Its deciding certificate expires at End.
 type File struct {
-	Use     string //  its purpose
+	Use     string // its purpose
 	From    string // the flag and its value
 	Subject string
 	End     time.Time
-	Err     error //  why End is unknown
+	Err     error // why End is unknown
 }
 
 func (e *Examination) checkClocks(r *report) {
@@ -46,7 +46,7 @@ func (e *Examination) checkClocks(r *report) {
 	e.compared(r, len(known))
 	wrong := e.wrongClocks(known)
 	for at, i := range known {
-		against := known[:at] //  each pair only once
+		against := known[:at] // each pair only once
 		if wrong[i] {
 			against = known
 		}
@@ -146,7 +146,7 @@ func (e *Examination) checkCertificates(r *report) {
 		for _, c := range x.certificates() {
 			if c.Listener == shown.Listener && c.Use == shown.Use &&
 				c.End.Unix() == shown.End.Unix() {
-				shown.End = time.Time{} //  the same certificate
+				shown.End = time.Time{} // the same certificate
 			}
 			what, next := c.describe()
 			reportExpiry(e.NameOf(x), what, c.End, next)
@@ -199,7 +199,7 @@ func meaning(flag, value string, all map[string]string) string {
 	case "pre-vote", "client-cert-auth":
 		return strconv.FormatBool(on(value))
 	case "auth-token":
-		kind, _, _ := strings.Cut(value, ",") //  the rest are files at the member
+		kind, _, _ := strings.Cut(value, ",") // the rest are files at the member
 		return cmp.Or(kind, "simple")
 	case compactionMode:
 		return cmp.Or(value, periodic)
@@ -260,7 +260,7 @@ func (e *Examination) checkEqualSettings(r *report) {
 			}
 			if !ok || s.flag == compactionMode &&
 				meaning(compactionRetention, e.Flags[i][compactionRetention], e.Flags[i]) == "0" {
-				continue //  the mode has no effect without automatic compaction
+				continue // the mode has no effect without automatic compaction
 			}
 			same := meaning(s.flag, value, e.Flags[i])
 			if by[same] == nil {

@@ -52,7 +52,7 @@ func Between(old, now Metrics, d time.Duration) Window {
 		v, _ := now.Value(name)
 		if v >= before {
 			v -= before
-		} //  otherwise the member has restarted
+		} // otherwise the member has restarted
 		w.Counters[name] = v
 	}
 	return w
@@ -71,7 +71,7 @@ type History struct {
 // record has the metrics of windows at one time.
 type record struct {
 	at      time.Time
-	metrics Window //  counts since the start of the process
+	metrics Window // counts since the start of the process
 }
 
 // RecordInterval is the time between two records of a member's counts.

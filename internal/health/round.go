@@ -12,12 +12,12 @@ import (
 // Round has the answers of all members at about the same time.
 type Round struct {
 	At       time.Time
-	Readings []Reading                   //  one for each queried member
-	Members  []*etcdserverpb.Member      //  as the cluster lists them; nil if no member answered
+	Readings []Reading                   // one for each queried member
+	Members  []*etcdserverpb.Member      // as the cluster lists them; nil if no member answered
 	Alarms   []*etcdserverpb.AlarmMember // see FindAlarms
 	// ClusterID is the cluster whose members are in Members, 0 if unknown.
 	ClusterID uint64
-	ListErr   error //  why Members is unknown
+	ListErr   error // why Members is unknown
 }
 
 // Answered reports whether any member reported its status.
@@ -54,13 +54,13 @@ func (r *Round) Name(id uint64) string {
 func (r *Round) NameOf(x *Reading) string {
 	id := cmp.Or(x.ID(), x.Advertised)
 	if r.Foreign(x) || r.Stranger(x) {
-		id = x.Advertised //  without its own entry in the list
+		id = x.Advertised // without its own entry in the list
 	}
 	switch {
 	case id != 0:
 		return r.Name(id)
 	case x.Waits != nil && x.Waits.Name != "":
-		return clip(x.Waits.Name, maxWaitName) //  the name that it reports
+		return clip(x.Waits.Name, maxWaitName) // the name that it reports
 	}
 	return x.Endpoint
 }

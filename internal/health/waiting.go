@@ -24,7 +24,7 @@ type Wait struct {
 
 // Values of Wait.For.
 const (
-	ForMembers   = "members"   //  members that it asks or discovers before its data directory exists
+	ForMembers   = "members"   // members that it asks or discovers before its data directory exists
 	ForDirectory = "directory" // the lock of its data directory
 	ForData      = "data"      // its own disk
 	ForMajority  = "majority"  // members that do not answer

@@ -131,7 +131,7 @@ func (m *merge) applyAll(ctx context.Context, j *journal, p *progress.Items) err
 
 // commitChanges makes changes in one transaction, except the conflicting ones.
 func (m *merge) commitChanges(ctx context.Context, batch []*write) error {
-	var unknown error //  the error of an attempt with an unknown outcome
+	var unknown error // the error of an attempt with an unknown outcome
 	for try := 0; len(batch) > 0; {
 		conditions, then, keys := make([]client.Cmp, len(batch)), make([]client.Op, len(batch)),
 			make([]client.Op, len(batch))

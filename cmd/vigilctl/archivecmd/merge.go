@@ -68,13 +68,13 @@ type merge struct {
 	*keys
 	past    *archived.Past
 	c       *client.Client
-	archive string //  the ID of the archive's cluster
+	archive string // the ID of the archive's cluster
 	dir     string
 
 	// cluster and at are the cluster and the revision of the plan.
 	cluster string
 	at      int64
-	leases  map[client.LeaseID]bool //  whether each lease exists
+	leases  map[client.LeaseID]bool // whether each lease exists
 	plan    plan
 	done    done
 }

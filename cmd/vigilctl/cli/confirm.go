@@ -44,12 +44,12 @@ func (e *Env) Watched() bool {
 func (e *Env) Confirm(ctx context.Context, nothing, question string) error {
 	to := e.Stderr
 	if !e.Hints() {
-		to = e.Stdout //  use the terminal if standard error goes elsewhere
+		to = e.Stdout // use the terminal if standard error goes elsewhere
 	}
 	fmt.Fprintf(to, "%s [y/N] ", question)
 	line, err := bufio.NewReader(e.Input(ctx)).ReadString('\n')
 	if err != nil {
-		fmt.Fprintln(to) //  the user typed no line feed
+		fmt.Fprintln(to) // the user typed no line feed
 	}
 	switch answer := strings.ToLower(strings.TrimSpace(line)); {
 	case errors.Is(err, ErrInterrupted):

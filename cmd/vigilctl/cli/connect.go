@@ -32,7 +32,7 @@ func (e *Env) Open(ctx context.Context) (*client.Client, error) {
 	c, err := client.New(cfg)
 	switch {
 	case err != nil && len(cfg.Endpoints) > 0 && usable(cfg.Endpoints[0]) != nil:
-		return nil, exit.With(exit.Failure, err) //  as etcdctl does, which finds no member there
+		return nil, exit.With(exit.Failure, err) // as etcdctl does, which finds no member there
 	case err != nil:
 		return nil, exit.With(exit.BadConnection, err)
 	}

@@ -41,7 +41,7 @@ func Getenv(name string) string {
 // them.
 func (e *Env) Prepare(c *cobra.Command, _ []string) error {
 	if !c.HasParent() {
-		return nil //  the command prints the help
+		return nil // the command prints the help
 	}
 	if err := e.setFromEnvironment(c); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (e *Env) setFromEnvironment(c *cobra.Command) error {
 		}
 	}
 	c.Root().PersistentFlags().VisitAll(func(f *pflag.Flag) {
-		f = flags.Lookup(f.Name) //  the command's own flag of this name, if any
+		f = flags.Lookup(f.Name) // the command's own flag of this name, if any
 		given, set := f.Changed, false
 		for _, prefix := range prefixes {
 			name := variable(prefix, f.Name)
@@ -105,7 +105,7 @@ func (e *Env) setFromEnvironment(c *cobra.Command) error {
 					break
 				}
 				// etcdctl ignores the mistake, so scripts may contain it.
-				_ = f.Value.Set(f.DefValue) //  a malformed value may have set it to 0
+				_ = f.Value.Set(f.DefValue) // a malformed value may have set it to 0
 				fmt.Fprintf(e.Stderr, "warning: %v; it is ignored\n", err)
 			}
 		}

@@ -52,7 +52,7 @@ func (e *unansweredError) Unwrap() error { return e.error }
 // unanswered reports whether a member received the call and returned no outcome in time.
 func unanswered(err error) bool {
 	if err == nil || errors.Is(err, client.ErrUnreachable) {
-		return false //  the error already names the reason for each member
+		return false // the error already names the reason for each member
 	}
 	text := err.Error()
 	return errors.Is(err, context.DeadlineExceeded) ||
@@ -160,7 +160,7 @@ type revisionError struct {
 	error
 	key   string // a key of the call, which its user may read
 	asked int64
-	known string //  the known revisions of the store
+	known string // the known revisions of the store
 }
 
 // AtRevision returns the error of a call at a revision. If that revision is compacted or in the

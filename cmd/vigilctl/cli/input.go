@@ -30,7 +30,7 @@ func (i interruptible) Read(b []byte) (int, error) {
 		err error
 	}
 	done := make(chan result, 1)
-	own := make([]byte, min(len(b), 64<<10)) //  after an interrupt the caller may reuse b
+	own := make([]byte, min(len(b), 64<<10)) // after an interrupt the caller may reuse b
 	go func() {
 		n, err := i.r.Read(own)
 		done <- result{n, err}

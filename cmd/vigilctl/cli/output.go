@@ -121,7 +121,7 @@ func (e *Env) Printer(allowed ...show.Format) (*show.Printer, error) {
 	}
 	out := io.Writer(e.Stdout)
 	if f == show.Protobuf {
-		out = e.Stdout.Drawing() //  raw bytes: replacing any would make another message
+		out = e.Stdout.Drawing() // raw bytes: replacing any would make another message
 	}
 	return &show.Printer{Out: out, Format: f, Hex: e.hex}, nil
 }

@@ -190,7 +190,7 @@ func endpointStatus(env *cli.Env, cluster *bool) *cobra.Command {
 		Example: "  vigilctl endpoint status --cluster -w table",
 		RunE: func(c *cobra.Command, _ []string) error {
 			var list []show.Status
-			var names map[uint64]string //  for people: etcdctl prints no names
+			var names map[uint64]string // for people: etcdctl prints no names
 			err := collect(env, c, *cluster, "status", &list,
 				func(ep string, s cli.Session) (show.Status, error) {
 					r, err := etcdserverpb.NewMaintenanceClient(s.Conn).Status(s.Ctx,

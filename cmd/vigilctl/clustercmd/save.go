@@ -86,7 +86,7 @@ func oneMember(env *cli.Env, c *cobra.Command, args []string) error {
 	for i, at := range env.Config.Endpoints {
 		all.Go(func() {
 			if one, err := cl.At(at); err == nil {
-				status[i], _ = one.Maintenance().Status(ctx) //  nil if the member does not answer
+				status[i], _ = one.Maintenance().Status(ctx) // nil if the member does not answer
 			}
 		})
 	}

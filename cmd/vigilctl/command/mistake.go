@@ -126,7 +126,7 @@ func unknownFlag(c *cobra.Command, unknown *pflag.NotExistError) string {
 	c.InheritedFlags().VisitAll(add)
 	name := unknown.GetSpecifiedName()
 	if letters := unknown.GetSpecifiedShortnames(); len(letters) > 1 {
-		name, _, _ = strings.Cut(letters, "=") //  a flag with one dash where two are needed
+		name, _, _ = strings.Cut(letters, "=") // a flag with one dash where two are needed
 		if slices.Contains(known, name) {
 			return "did you mean --" + name + "?"
 		}

@@ -143,7 +143,7 @@ func keys(ctx context.Context, c *client.Client, word string) ([]string, error) 
 	for _, kv := range r.KVs {
 		rest, ok := strings.CutPrefix(kv.Key, word)
 		if !ok {
-			continue //  not requested
+			continue // not requested
 		}
 		key := kv.Key
 		if i := strings.IndexByte(rest, '/'); i >= 0 {

@@ -29,9 +29,9 @@ func queryMembers(ctx context.Context, l *survey.Survey, e *health.Examination) 
 		if e.CertErrs[i] = err; shown != nil {
 			e.Expiries[i], e.Subjects[i] = shown.NotAfter, shown.Subject.String()
 		}
-		state, _ := m.State(ctx) //  nil means unknown
+		state, _ := m.State(ctx) // nil means unknown
 		if id := e.Readings[i].ID(); state.Member != 0 && id != 0 && state.Member != id {
-			return //  a load balancer is in front of the members
+			return // a load balancer is in front of the members
 		}
 		e.Flags[i], e.Readings[i].Failures = state.Settings, state.Failures
 		e.Readings[i].Recent, e.Readings[i].Certificates = state.Recent, state.Certificates

@@ -164,7 +164,7 @@ type Reader struct {
 	r      *bufio.Reader
 	sum    hash.Hash
 	number int   // of the last line
-	read   int64 //  bytes of complete lines
+	read   int64 // bytes of complete lines
 	// Header is the first line.
 	Header Header
 	keys   int64

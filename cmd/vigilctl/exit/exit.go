@@ -14,7 +14,7 @@ const (
 	InvalidInput  = 3
 	BadFeature    = 4
 	Interrupted   = 5
-	Conflict      = 6 //  not in etcdctl: keys that should be written have changed
+	Conflict      = 6 // not in etcdctl: keys that should be written have changed
 	// not in etcdctl: the reader of the output has gone. A shell shows this code for SIGPIPE
 	ClosedPipe = 141
 	BadArgs    = 128

@@ -287,7 +287,7 @@ func (h *keyHistory) printChange(ev client.Event, span times.Span) error {
 		h.last[kv.Key] = kv
 	}
 	if h.print.Format == show.JSON {
-		var value *keytext.JSON //  nil after a delete
+		var value *keytext.JSON // nil after a delete
 		if ev.Type != client.Delete {
 			v := keytext.JSON(kv.Value)
 			value = &v

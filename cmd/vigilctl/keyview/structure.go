@@ -110,7 +110,7 @@ func inline(v any) string {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if e.Encode(v) != nil {
-		return screen.Safe(fmt.Sprint(v)) //  a YAML map whose keys are not strings
+		return screen.Safe(fmt.Sprint(v)) // a YAML map whose keys are not strings
 	}
 	return screen.Safe(strings.TrimSuffix(b.String(), "\n"))
 }

@@ -71,10 +71,10 @@ type tree struct {
 type branch struct {
 	Name     keytext.JSON       `json:"name"`
 	Key      bool               `json:"key,omitempty"` // a key ends here
-	Keys     int64              `json:"keys"`          //  below it, itself included
+	Keys     int64              `json:"keys"`          // below it, itself included
 	Bytes    int64              `json:"bytes,omitempty"`
 	Branches []*branch          `json:"branches,omitempty"`
-	below    map[string]*branch //  branches by name
+	below    map[string]*branch // branches by name
 }
 
 func (b *branch) child(name string) *branch {

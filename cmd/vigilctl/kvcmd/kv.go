@@ -273,7 +273,7 @@ const putArgs = "put command needs 1 argument and input from stdin or 2 argument
 // do not have it.
 func (f *putFlags) request(args []string, in io.Reader) (*etcdserverpb.PutRequest, error) {
 	switch {
-	case len(args) == 0: //  like etcdctl, ignore arguments after the value
+	case len(args) == 0: // like etcdctl, ignore arguments after the value
 		return nil, exit.Usage(putArgs)
 	case f.ignoreValue && len(args) > 1:
 		return nil, exit.Usage("put command needs only 1 argument when 'ignore-value' is set")
@@ -458,7 +458,7 @@ func compactionQuestion(s cli.Session, rev int64) (string, error) {
 		&etcdserverpb.RangeRequest{Key: []byte{0}, CountOnly: true})
 	switch {
 	case err != nil && status.Convert(err).Message() == client.ErrPermissionDenied.Error():
-		return "", nil //  a user who may not read a key is hardly root, and only root may compact
+		return "", nil // a user who may not read a key is hardly root, and only root may compact
 	case err != nil:
 		return "", err
 	case rev != now.GetHeader().GetRevision():

@@ -68,7 +68,7 @@ func revocationQuestion(s cli.Session, id int64) (string, error) {
 	r, err := etcdserverpb.NewLeaseClient(s.Conn).LeaseTimeToLive(s.Ctx,
 		&etcdserverpb.LeaseTimeToLiveRequest{ID: id, Keys: true})
 	if err != nil || len(r.GetKeys()) <= manyKeys {
-		return "", nil //  the revocation reports the reason
+		return "", nil // the revocation reports the reason
 	}
 	return fmt.Sprintf("This deletes the %d keys of lease %016x. Delete them?",
 		len(r.GetKeys()), id), nil
@@ -237,7 +237,7 @@ func renewUntilEnd(env *cli.Env, s cli.Session, id int64) error {
 		case err != nil && cli.Permanent(err):
 			return asBadConnection(err)
 		case err != nil && time.Now().After(until) && !renewed:
-			return asBadConnection(err) //  the lease is unknown
+			return asBadConnection(err) // the lease is unknown
 		case err != nil && time.Now().After(until):
 			return leaseEnded(env, id)
 		case err != nil:

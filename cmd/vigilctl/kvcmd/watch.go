@@ -87,7 +87,7 @@ func (f *watchFlags) request(args []string, dash int) (watchRequest, error) {
 		args = []string{key}
 	}
 	if len(args) > 2 {
-		args = args[:1] //  etcdctl ignores the other arguments then
+		args = args[:1] // etcdctl ignores the other arguments then
 	}
 	switch {
 	case len(args) == 0:

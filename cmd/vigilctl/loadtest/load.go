@@ -128,7 +128,7 @@ func (l *loader) close() {
 // outcome is the result of a load.
 type outcome struct {
 	took     time.Duration
-	writes   []time.Duration //  the times of successful writes
+	writes   []time.Duration // the times of successful writes
 	failures map[string]int
 }
 

@@ -92,7 +92,7 @@ func runLocked(ctx context.Context, env *cli.Env, held *concurrency.Held, comman
 	signal.Notify(signals, cli.Signals(syscall.SIGTERM, syscall.SIGHUP, os.Interrupt)...)
 	defer signal.Stop(signals)
 	if ctx.Err() != nil {
-		return ctx.Err() //  interrupted before this function caught signals
+		return ctx.Err() // interrupted before this function caught signals
 	}
 	if err := held.Err(); err != nil {
 		return err
@@ -111,13 +111,13 @@ func runLocked(ctx context.Context, env *cli.Env, held *concurrency.Held, comman
 		case s := <-signals:
 			// The terminal sends Ctrl-C to the whole foreground process group.
 			if s != os.Interrupt || !term.IsTerminal(int(os.Stdin.Fd())) {
-				_ = cmd.Process.Signal(s) //  the command may have ended
+				_ = cmd.Process.Signal(s) // the command may have ended
 			}
 		case <-lost:
 			lost = nil
 			fmt.Fprintf(env.Stderr,
 				"the lock is lost while the command runs, which receives SIGTERM: %v\n", held.Err())
-			_ = cmd.Process.Signal(syscall.SIGTERM) //  the command may have ended
+			_ = cmd.Process.Signal(syscall.SIGTERM) // the command may have ended
 		}
 	}
 	var status *exec.ExitError
@@ -126,7 +126,7 @@ func runLocked(ctx context.Context, env *cli.Env, held *concurrency.Held, comman
 	}
 	code := status.ExitCode()
 	if w, ok := status.Sys().(syscall.WaitStatus); ok && w.Signaled() {
-		code = 128 + int(w.Signal()) //  as a shell does
+		code = 128 + int(w.Signal()) // as a shell does
 	}
 	return exit.With(code, err)
 }

@@ -54,7 +54,7 @@ func orLeast(v *float64) float64 {
 
 // choice is what the user has chosen to see.
 type choice struct {
-	order    int    //  index in memberOrders
+	order    int    // index in memberOrders
 	selected string // an endpoint
 	detail   bool   // one member instead of all
 	help     bool
@@ -105,7 +105,7 @@ func (c *choice) handleKey(k screen.Key, order []string) (quit bool) {
 // reading is the result of one look at the members.
 type reading struct {
 	round    *health.Round
-	of       string //  the member that watchers belong to
+	of       string // the member that watchers belong to
 	watchers *watcherList
 	err      error
 }
@@ -121,12 +121,12 @@ func (t *topView) interact(ctx context.Context, s *screen.Screen, keys <-chan sc
 	defer func() {
 		cancel()
 		if reading {
-			<-answers //  it uses the connections, which close next
+			<-answers // it uses the connections, which close next
 		}
 	}()
 	look := func() {
 		if reading {
-			return //  the members have not answered yet
+			return // the members have not answered yet
 		}
 		reading = true
 		of := ""

@@ -87,7 +87,7 @@ func (v *liveView) show(ctx context.Context, live bool, draw picture) error {
 	}
 	if keys, restore, ok := v.keys(); ok {
 		if err = v.console(ctx, s, keys, paint); err == nil {
-			err = errEnded //  the user pressed a key
+			err = errEnded // the user pressed a key
 		}
 		return errors.Join(err, restore(), s.Close())
 	}

@@ -376,7 +376,7 @@ func alarmTexts(r *health.Round) []string {
 	list := []string{}
 	for _, a := range r.Alarms {
 		text := a.Alarm.String()
-		if a.MemberID != 0 { //  otherwise the wrong member is unknown
+		if a.MemberID != 0 { // otherwise the wrong member is unknown
 			text += " on " + r.Name(a.MemberID)
 		}
 		list = append(list, text)

@@ -224,7 +224,7 @@ func dash(n int64) string {
 
 // checkLine shows the progress of the check in one line on a terminal. Elsewhere it shows nothing.
 type checkLine struct {
-	w           io.Writer //  nil if the output is not a terminal
+	w           io.Writer // nil if the output is not a terminal
 	done, total int64
 	files       int
 }

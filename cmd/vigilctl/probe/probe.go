@@ -221,7 +221,7 @@ func (m *Member) State(ctx context.Context) (health.Report, error) {
 		ID string `json:"id"`
 	}
 	if json.Unmarshal(vars.Raft, &raft) == nil {
-		out.Member, _ = strconv.ParseUint(raft.ID, 16, 64) //  0 if unknown
+		out.Member, _ = strconv.ParseUint(raft.ID, 16, 64) // 0 if unknown
 	}
 	return out, nil
 }

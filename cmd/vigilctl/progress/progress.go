@@ -24,7 +24,7 @@ type meter struct {
 	w        io.Writer
 	terminal bool
 	bar      *progressbar.ProgressBar // nil until it is drawn
-	what     string                   //  the text before the bar
+	what     string                   // the text before the bar
 	begun    time.Time
 	printed  time.Time // when the last line was printed
 }
@@ -56,7 +56,7 @@ func (m *meter) set(what, text string, done, total int64, options ...progressbar
 				progressbar.OptionThrottle(100*time.Millisecond),
 				progressbar.OptionClearOnFinish())...)
 	}
-	_ = m.bar.Set64(min(done, total)) //  an error of the bar does not matter
+	_ = m.bar.Set64(min(done, total)) // an error of the bar does not matter
 }
 
 // End removes the bar.

@@ -16,7 +16,7 @@ const (
 	Up    Key = "up"
 	Down  Key = "down"
 	Enter Key = "enter"
-	Back  Key = "back" //  Escape or Backspace
+	Back  Key = "back" // Escape or Backspace
 	Break Key = "break"
 )
 
@@ -27,7 +27,7 @@ var sequences = []struct {
 }{
 	{"\x1b[A", Up}, {"\x1bOA", Up}, {"\x1b[B", Down}, {"\x1bOB", Down}, {"\r", Enter},
 	{"\n", Enter}, {"\x7f", Back}, {"\b", Back}, {"\x03", Break},
-	{"\x1b", Back}, //  after the sequences that start with it
+	{"\x1b", Back}, // after the sequences that start with it
 }
 
 // ReadKeys switches the terminal r to send each key at once, and returns the keys. restore switches

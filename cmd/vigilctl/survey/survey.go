@@ -52,7 +52,7 @@ func (s *Survey) Run(c *cobra.Command, f func(ctx context.Context) error) error 
 			for _, m := range s.Members {
 				m.Close()
 			}
-			s.Members = nil //  a command may run more than once
+			s.Members = nil // a command may run more than once
 		}()
 		if err := s.findMembers(ctx); err != nil {
 			return err

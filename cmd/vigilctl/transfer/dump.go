@@ -163,13 +163,13 @@ func (d *dump) dumpKeys(ctx context.Context, c *client.Client) error {
 	if err == nil {
 		err = w.End()
 	} else {
-		err = errors.Join(err, w.Flush()) //  keep the lines to resume from
+		err = errors.Join(err, w.Flush()) // keep the lines to resume from
 	}
 	if err == nil {
 		err = f.Sync()
 	}
 	if err == nil {
-		err = outfile.Publish(part, d.path) //  still locked: no other dump may use the file
+		err = outfile.Publish(part, d.path) // still locked: no other dump may use the file
 	}
 	if cerr := f.Close(); err == nil {
 		err = cerr

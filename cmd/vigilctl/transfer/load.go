@@ -273,13 +273,13 @@ func (l *load) putBatch(ctx context.Context, c *client.Client, keys []dumpfile.K
 		puts = nil
 	}
 	n, conditions, then := loadCounts{put: int64(len(keys))}, missing, puts
-	var unknown error //  the error of an attempt with an unknown outcome
+	var unknown error // the error of an attempt with an unknown outcome
 	for try := range cli.Attempts {
 		r, err := c.Txn(ctx).If(conditions...).Then(then...).Else(gets...).Commit()
 		switch {
 		case err != nil && cli.WaitToRetry(ctx, try, err):
 			unknown = err
-			continue //  the next attempt finds the keys if this one was applied
+			continue // the next attempt finds the keys if this one was applied
 		case err != nil && (unknown != nil || errors.Is(err, client.ErrUncertain)):
 			return fmt.Errorf("the outcome for %s and the keys after it is unknown: %w",
 				keytext.Quote(string(keys[0].Key)), cmp.Or(unknown, err))

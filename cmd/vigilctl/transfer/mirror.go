@@ -289,9 +289,9 @@ func (m *mirror) writeBatch(ctx context.Context, b batch) error {
 			if n == mirrorAttempts {
 				return fmt.Errorf("destination: %s or a key next to it is written concurrently again and again", keytext.Quote(b.keys[0]))
 			}
-			continue //  use the new revision in the condition
+			continue // use the new revision in the condition
 		case errors.Is(err, client.ErrPermissionDenied) && !m.blind:
-			m.blind = true //  conditions need permission to read
+			m.blind = true // conditions need permission to read
 			continue
 		case n == mirrorAttempts || m.blind || !errors.Is(err, client.ErrUncertain) ||
 			!client.Temporary(err):

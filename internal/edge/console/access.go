@@ -74,7 +74,7 @@ func (c *Console) serveAccess(r *request) (any, error) {
 // sizeOf returns the size of names in bytes.
 func sizeOf(names []string) (n int) {
 	for _, name := range names {
-		n += len(name) + 3 //  with the quotes and a comma
+		n += len(name) + 3 // with the quotes and a comma
 	}
 	return n
 }

@@ -15,7 +15,7 @@ import (
 // asset is an embedded file. The first request compresses it.
 type asset struct {
 	kind    string
-	hashed  bool //  the name contains a hash of the content
+	hashed  bool // the name contains a hash of the content
 	content []byte
 	packed  func() []byte
 }

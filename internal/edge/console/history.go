@@ -47,7 +47,7 @@ func versionOf(kv *mvccpb.KeyValue, deleted bool) version {
 // versions is a part of a key's history, the newest change first.
 type versions struct {
 	Now      int64     `json:"now"`
-	Compact  int64     `json:"compact"` //  0 if unknown
+	Compact  int64     `json:"compact"` // 0 if unknown
 	Versions []version `json:"versions"`
 	// Before is the start of the next part, 0 at the end.
 	Before int64 `json:"before,omitempty"`
@@ -279,10 +279,10 @@ func (c *Console) serveChanges(r *request) (any, error) {
 // newestFirst is the result of a search for the changes between two revisions.
 type newestFirst struct {
 	list    []version
-	compact int64 //  0 if no compaction was found
-	before  int64 //  the newest unread revision, 0 if there is none
-	cut     int64 //  a revision with only some of its changes in the list
-	unread  bool  //  the time ran out
+	compact int64 // 0 if no compaction was found
+	before  int64 // the newest unread revision, 0 if there is none
+	cut     int64 // a revision with only some of its changes in the list
+	unread  bool  // the time ran out
 }
 
 // backward returns about as many of the newest changes as are wanted. A watch reads forward, so
@@ -334,10 +334,10 @@ func (c *Console) backward(ctx context.Context, create *etcdserverpb.WatchCreate
 // newest keeps the newest of the added changes, which arrive in order. It keeps whole revisions,
 // the last for which there is room.
 type newest struct {
-	most, room int //  the number of changes, and the bytes of their keys
+	most, room int // the number of changes, and the bytes of their keys
 	revisions  []oneRevision
 	n, size    int
-	dropped    int64 //  the newest discarded revision
+	dropped    int64 // the newest discarded revision
 }
 
 // oneRevision has the changes of one revision. It is cut if it alone is too large for an answer.

@@ -16,8 +16,8 @@ import (
 
 // Limits of lists of keys.
 const (
-	maxEntries = 200    //  of one level of the tree, or of one page of a search
-	maxVisited = 50_000 //  keys that one search request visits
+	maxEntries = 200    // of one level of the tree, or of one page of a search
+	maxVisited = 50_000 // keys that one search request visits
 	searchTime = 2 * time.Second
 	// bytes of keys times bytes of the pattern that one search request compares
 	maxWork = 1 << 30
@@ -344,7 +344,7 @@ func matcher(pattern string) (func(key []byte) bool, error) {
 		return nil, badRequest("the pattern %q: %v", pattern, err)
 	}
 	return func(key []byte) bool {
-		ok, _ := path.Match(pattern, string(key)) //  the pattern was checked above
+		ok, _ := path.Match(pattern, string(key)) // the pattern was checked above
 		return ok
 	}, nil
 }

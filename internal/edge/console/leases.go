@@ -21,7 +21,7 @@ const (
 // leaseView is a lease with the keys that end with it.
 type leaseView struct {
 	ID       string   `json:"id"`
-	TTL      int64    `json:"ttl"` //  seconds, -1 if the lease has just ended
+	TTL      int64    `json:"ttl"` // seconds, -1 if the lease has just ended
 	Granted  int64    `json:"granted"`
 	Keys     [][]byte `json:"keys"`
 	KeyCount int      `json:"key_count"`
@@ -121,7 +121,7 @@ type claim struct {
 	keyView
 	Size int    `json:"size"`
 	Text string `json:"text,omitempty"` // in an election: the leader's value
-	span        //  when the key was created
+	span        // when the key was created
 }
 
 // lock is a prefix whose keys end with their leases' IDs, as client libraries write them for locks

@@ -101,7 +101,7 @@ func (c *Console) serveSnapshot(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{}) //  an expired read deadline would end the request
+	_ = control.SetReadDeadline(time.Time{}) // an expired read deadline would end the request
 	// The server sends the end of the response after the handler has returned.
 	defer func() { _ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) }()
 	q := c.request(ctx, cancel, r)

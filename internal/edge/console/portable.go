@@ -140,7 +140,7 @@ func (c *Console) serveImport(r *request) (any, error) {
 	var in struct {
 		Lines   string
 		Replace bool
-		Before  int //  lines of the file before these
+		Before  int // lines of the file before these
 	}
 	if err := r.decode(&in); err != nil {
 		return nil, err

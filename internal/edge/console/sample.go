@@ -58,7 +58,7 @@ func NewSample(st *etcdserverpb.StatusResponse, from prometheus.Gatherer,
 	}
 	families, err := from.Gather()
 	if len(families) == 0 && err != nil {
-		return nil, err //  some metrics of a process may be missing
+		return nil, err // some metrics of a process may be missing
 	}
 	s.Recent = past.Recent(time.Now(), health.GatheredMetrics(families))
 	s.Metrics, err = health.FormatMetrics(families, measured)

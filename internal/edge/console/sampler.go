@@ -42,11 +42,11 @@ type sampler struct {
 		readers int
 		running bool
 		closed  bool
-		left    time.Time //  when the last reader left
+		left    time.Time // when the last reader left
 		members []uint64
 		// nil while the sampler does not run: its old results do not show the present
 		last    map[uint64]*reading
-		seen    map[uint64]*reading //  the newest reading with an answer of each member
+		seen    map[uint64]*reading // the newest reading with an answer of each member
 		points  map[uint64][]point  // the newest last, at most maxPoints
 		changed chan struct{}       // closed after a round
 	}
@@ -120,7 +120,7 @@ func (s *sampler) measureMembers() {
 	go func() {
 		select {
 		case <-s.stopped:
-			cancel() //  close waits for this round
+			cancel() // close waits for this round
 		case <-ctx.Done():
 		}
 	}()
@@ -162,7 +162,7 @@ func (s *sampler) keepRound(got map[uint64]*reading, now time.Time) {
 		} else if r.Status != nil {
 			seen[id] = r
 		}
-		list := s.mu.points[id] //  drops members that were removed
+		list := s.mu.points[id] // drops members that were removed
 		for len(list) > 0 &&
 			(list[0].At < now.Add(-sampleHistory).UnixMilli() || len(list) >= maxPoints) {
 			list = list[1:]
@@ -208,7 +208,7 @@ func makePoint(r, before *reading, lag int64) point {
 	for name, metric := range latencies {
 		now, old := r.Metrics.Histogram(metric), before.Metrics.Histogram(metric)
 		if now.Count <= old.Count {
-			continue //  no observations since
+			continue // no observations since
 		}
 		if d, ok := now.Since(old).Quantile(.99); ok {
 			p.Times[name] = d
@@ -340,7 +340,7 @@ func (c *Console) serveLive(r *request, out *lines) error {
 		if err != nil {
 			return err
 		}
-		slices.SortFunc(list.Members, byName) //  findings name members in the order of the view
+		slices.SortFunc(list.Members, byName) // findings name members in the order of the view
 		ids := make([]uint64, len(list.Members))
 		for i, m := range list.Members {
 			ids[i] = m.ID

@@ -18,7 +18,7 @@ import (
 // token verify it.
 type credentials struct {
 	User, Token string
-	certificate bool //  User is from a verified certificate, and there is no token
+	certificate bool // User is from a verified certificate, and there is no token
 }
 
 // maxCookie limits a session: browsers store no larger cookies.
@@ -122,10 +122,10 @@ type permission struct {
 func (r *room) permissions(list []*authpb.Permission) []permission {
 	out := []permission{}
 	for _, p := range list {
-		if !r.reserve(len(p.Key) + len(p.RangeEnd) + 50) { //  with the field names
+		if !r.reserve(len(p.Key) + len(p.RangeEnd) + 50) { // with the field names
 			break
 		}
-		both := p.PermType == authpb.READWRITE //  an unknown type allows nothing
+		both := p.PermType == authpb.READWRITE // an unknown type allows nothing
 		out = append(out, permission{p.Key, p.RangeEnd, both || p.PermType == authpb.READ, both ||
 			p.PermType == authpb.WRITE})
 	}

@@ -90,7 +90,7 @@ func (c *Console) stream(path string, serve func(*request, *lines) error) {
 		switch {
 		case err == nil || r.Context().Err() != nil:
 		case s.sent:
-			_ = out.send(end{describe(err)}) //  otherwise the sent lines would look complete
+			_ = out.send(end{describe(err)}) // otherwise the sent lines would look complete
 		default:
 			writeError(w, err)
 		}

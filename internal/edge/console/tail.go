@@ -22,13 +22,13 @@ type tailLine struct {
 
 // Limits of a tail.
 const (
-	tailPause     = 100 * time.Millisecond //  between lines: one line has all events of this time
+	tailPause     = 100 * time.Millisecond // between lines: one line has all events of this time
 	maxTailEvents = 1000                   // in one line
-	maxTailQueued = 20_000                 //  events that wait for a slow reader
-	maxTailBytes  = 8 << 20                //  of memory for waiting events
+	maxTailQueued = 20_000                 // events that wait for a slow reader
+	maxTailBytes  = 8 << 20                // of memory for waiting events
 	// of memory for the waiting events of all tails, in equal shares
 	allTailBytes = 64 << 20
-	eventBytes   = 200     //  of memory for an event, in addition to its key and excerpt
+	eventBytes   = 200     // of memory for an event, in addition to its key and excerpt
 	maxTailKey   = 2 << 10 // of a key: a page keeps many events
 )
 
@@ -100,13 +100,13 @@ func (c *Console) serveTail(r *request, out *lines) error {
 // are skipped and counted.
 type tail struct {
 	wake    chan struct{} // has room for one
-	streams *streams      //  all streams, which share the memory
+	streams *streams      // all streams, which share the memory
 
 	mu struct {
 		sync.Mutex
 		line  tailLine // the next one
 		bytes int
-		fresh bool //  the line has something to send
+		fresh bool // the line has something to send
 		end   error
 	}
 }

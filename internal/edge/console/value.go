@@ -33,7 +33,7 @@ type single struct {
 	Revision int64      `json:"revision"`
 	Now      int64      `json:"now"`
 	Key      *valueView `json:"key,omitempty"`
-	When     span       `json:"when"` //  when the key was modified
+	When     span       `json:"when"` // when the key was modified
 }
 
 // serveKey returns a key with its value.
@@ -125,7 +125,7 @@ func (c *Console) serveDelete(r *request) (any, error) {
 		Key, End []byte
 		Prefix   bool
 		Mod      *int64
-		Since    int64 //  the revision at which the keys were counted
+		Since    int64 // the revision at which the keys were counted
 	}
 	if err := r.decode(&in); err != nil {
 		return nil, err

@@ -25,7 +25,7 @@ type WatcherView struct {
 	User    string    `json:"user,omitempty"`
 	Key     []byte    `json:"key"`
 	End     []byte    `json:"end,omitempty"`
-	Cut     bool      `json:"cut,omitempty"` //  long keys are cut off
+	Cut     bool      `json:"cut,omitempty"` // long keys are cut off
 	Options []string  `json:"options,omitempty"`
 	State   string    `json:"state"`
 	Next    int64     `json:"next"`
@@ -59,10 +59,10 @@ type WatchersView struct {
 const (
 	maxWatchers     = 500
 	maxWatcherKey   = 2 << 10
-	maxWatcherName  = 200       //  bytes of a user's or client's name
+	maxWatcherName  = 200       // bytes of a user's or client's name
 	maxWatcherBytes = 256 << 10 // of keys, users and clients
 	maxFilter       = 1000
-	watchersTime    = sampleInterval //  to ask all members
+	watchersTime    = sampleInterval // to ask all members
 )
 
 // columns are the orders of watchers.

@@ -16,8 +16,8 @@ import (
 type field struct {
 	number protowire.Number
 	kind   protowire.Type
-	value  uint64 //  of a varint or a field of fixed size
-	bytes  []byte //  of a field with a length
+	value  uint64 // of a varint or a field of fixed size
+	bytes  []byte // of a field with a length
 }
 
 // fields splits a message into fields. It rejects groups, which are obsolete.
