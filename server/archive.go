@@ -19,15 +19,15 @@ type Archive struct {
 	URL string
 	// Recipients are public keys of age to which the objects are encrypted; none for no encryption.
 	Recipients []string
-	// Interval is how often entries are sent. MaxLagBytes limits how much of the raft log is kept
-	// for the archive beyond what the member keeps anyway.
+	// Interval is the time between two transfers of entries. MaxLagBytes limits the part of the
+	// raft log that the member keeps only for the archive.
 	Interval    time.Duration
 	MaxLagBytes int64
-	// BaseInterval and BaseBytes are the time, and the size of what was sent, after which a new
-	// base state is made.
+	// BaseInterval and BaseBytes are the time and the size of sent entries after which a new base
+	// state is made.
 	BaseInterval time.Duration
 	BaseBytes    int64
-	// FullInterval is the time after which what base states share is sent again.
+	// FullInterval is the time after which records shared by base states are sent again.
 	FullInterval time.Duration
 	// Program is the program vigil-bucket; default the one next to this program, then in PATH.
 	Program string
@@ -48,7 +48,7 @@ func (a *Archive) validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if a.URL != "" {
-		// The errors of package url hold the text.
+		// The errors of package url contain the URL, which may be secret.
 		switch u, err := url.Parse(a.URL); {
 		case err != nil || u.Scheme == "":
 			bad("--archive: it is not a URL such as file:///srv/archive or s3://BUCKET?region=REGION&prefix=NAME/")
@@ -117,7 +117,7 @@ func (m *Member) archiverWithBucket() *archiver.Archiver {
 	return m.archive.archiver
 }
 
-// startArchive begins to archive.
+// startArchive starts the archiver.
 func (m *Member) startArchive() {
 	ctx, cancel := context.WithCancel(context.Background())
 	m.archive.cancel, m.archive.done = cancel, make(chan struct{})

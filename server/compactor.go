@@ -8,7 +8,7 @@ import (
 	"vigil/internal/member/replica"
 )
 
-// compactable is the replica as a compactor sees it.
+// compactable adapts the replica to the compactor.
 type compactable struct{ *replica.Replica }
 
 // Revision implements compactor.Store.
@@ -20,7 +20,7 @@ func (c compactable) Compact(ctx context.Context, rev int64) error {
 	return err
 }
 
-// compact forgets old revisions, while this member leads and if that is wanted, until ctx ends.
+// compact runs automatic compaction until ctx ends. Only the leader compacts.
 func (m *Member) compact(ctx context.Context) {
 	policy, err := compactor.Parse(m.cfg.AutoCompactionMode, m.cfg.AutoCompactionRetention)
 	if err != nil {

@@ -48,7 +48,7 @@ type Config struct {
 	// InitialCluster lists the members of a new cluster as NAME=URL,..., with each URL of a member
 	// after its name. Default: this member.
 	InitialCluster string
-	// InitialClusterState is "new", or "existing" for a member that was added to a cluster.
+	// InitialClusterState is "new", or "existing" for a member added to a running cluster.
 	InitialClusterState string
 	// Discovery finds the members of a new cluster instead of InitialCluster. The token of a
 	// registry replaces InitialClusterToken.
@@ -74,16 +74,16 @@ type Config struct {
 	SnapshotCount uint64
 	// SnapshotCatchUpEntries is the number of entries kept for slow members.
 	SnapshotCatchUpEntries uint64
-	// MaxCatchUpBytes is the size up to which the raft log is kept for members that lag; 0 for a
-	// quarter of what is free on its disk, at most 16 GiB.
+	// MaxCatchUpBytes bounds the raft log kept for members that lag. 0 means a quarter of the free
+	// space on its disk, at most 16 GiB.
 	MaxCatchUpBytes int64
 
 	// QuotaBackendBytes is the size of live data at which puts are rejected; negative means no
 	// quota.
 	QuotaBackendBytes int64
-	// WALSegmentBytes and HistorySegmentBytes are the most that a file of the raft log and of the
-	// history has; 0 means what packages wal and history have as default. Small files are for
-	// tests: a full disk may then lack the room for requests that free space.
+	// WALSegmentBytes and HistorySegmentBytes bound the size of a file of the raft log and of the
+	// history. 0 means the defaults of packages wal and history. Small files are for tests: on a
+	// full disk they may not leave enough room for requests that free space.
 	WALSegmentBytes, HistorySegmentBytes int64
 	// ScrubBytesPerSecond is the rate at which stored data is read to find damage; negative means
 	// never. ScrubPause is the pause between two rounds.
@@ -105,7 +105,7 @@ type Config struct {
 	ClientTLS, PeerTLS TLS
 	// TLSMinVersion and TLSMaxVersion are "TLS1.2" or "TLS1.3"; an empty TLSMaxVersion is the
 	// highest supported version. CipherSuites are the IANA names of the suites for TLS 1.2; empty
-	// is the choice of Go.
+	// means Go's choice.
 	TLSMinVersion, TLSMaxVersion string
 	CipherSuites                 []string
 	// SelfSignedValidity is how long generated certificates are valid.
@@ -139,7 +139,7 @@ type Config struct {
 	MaxConcurrentStreams uint32
 	// KeepAliveMinTime is the shortest time allowed between two pings of a client. The server pings
 	// an idle client at KeepAliveInterval and waits KeepAliveTimeout for the answer. A negative
-	// value is the choice of the transport.
+	// value means the transport's choice.
 	KeepAliveMinTime, KeepAliveInterval, KeepAliveTimeout time.Duration
 	// WatchProgressInterval is how long a watcher that requested progress notifications may be idle
 	// before it receives one; up to a tenth is added at random.
@@ -174,7 +174,7 @@ type Config struct {
 	Network Network
 }
 
-// Network opens sockets. The arguments are those of package net.
+// Network opens sockets. The arguments have the same meaning as in package net.
 type Network interface {
 	Listen(ctx context.Context, network, address string) (net.Listener, error)
 	Dial(ctx context.Context, network, address string) (net.Conn, error)

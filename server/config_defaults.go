@@ -22,7 +22,7 @@ import (
 )
 
 // WithDefaults returns c with every zero field set to its default. The default of a setting is in
-// the package that uses the setting; only what this package uses itself has its default here.
+// the package that uses it; only settings of this package have their default here.
 func (c Config) WithDefaults() Config {
 	c.setMemberDefaults()
 	c.setReplicaDefaults()
@@ -36,8 +36,8 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// setMemberDefaults sets what this package uses: the name, the directories, and the way to the
-// other members.
+// setMemberDefaults sets the defaults of this package's settings: the name, the directories and the
+// URLs.
 func (c *Config) setMemberDefaults() {
 	or(&c.Name, defaultName)
 	or(&c.DataDir, c.Name+".etcd")
@@ -51,7 +51,7 @@ func (c *Config) setMemberDefaults() {
 		c.InitialClusterToken = c.Discovery.Token
 	}
 	if c.Discovery.SRV != "" && c.PeerTLS.TrustedCAFile == "" {
-		// Like etcd: without an authority of its own, a domain vouches for its members.
+		// As in etcd: without a configured authority, the domain identifies the members.
 		or(&c.PeerTLS.ServerName, c.Discovery.SRV)
 	}
 	if c.InitialCluster == "" && !c.Discovery.Wanted() {
@@ -65,11 +65,11 @@ func (c *Config) setMemberDefaults() {
 	or(&c.InitialClusterToken, "etcd-cluster")
 }
 
-// minProgressInterval is the shortest WatchProgressInterval; a shorter one counts as this. A
-// notification costs each idle watcher a message.
+// minProgressInterval is the shortest WatchProgressInterval, since each notification is a message
+// to every idle watcher. Shorter values count as this one.
 const minProgressInterval = 100 * time.Millisecond
 
-// setReplicaDefaults sets what the replica and its parts use.
+// setReplicaDefaults sets the defaults of the replica's settings.
 func (c *Config) setReplicaDefaults() {
 	r := replica.Config{}.WithDefaults()
 	or(&c.HeartbeatInterval, r.TickInterval)
@@ -99,7 +99,7 @@ func (c *Config) setReplicaDefaults() {
 	or(&c.AutoCompactionRetention, compactor.DefaultRetention)
 }
 
-// setServiceDefaults sets what the services and connections use.
+// setServiceDefaults sets the defaults of the settings for services and connections.
 func (c *Config) setServiceDefaults() {
 	r := rpc.Config{}.WithDefaults()
 	or(&c.MaxTxnOps, r.MaxTxnOps)

@@ -23,7 +23,7 @@ type Auth struct {
 	BcryptCost int
 }
 
-// bcryptCost returns the cost in effect. Like etcd, a member starts with an invalid one and uses
+// bcryptCost returns the cost in effect. As in etcd, a member with an invalid cost starts and uses
 // the default.
 func (a Auth) bcryptCost(log *slog.Logger) int {
 	if a.BcryptCost >= password.MinCost && a.BcryptCost <= password.MaxCost {

@@ -37,7 +37,7 @@ func configError(err error) error {
 	return &ConfigError{err}
 }
 
-// Validate reports all mistakes, by the names of the command line's flags. Defaults must be set.
+// Validate reports all mistakes under the names of their flags. Call WithDefaults first.
 func (c Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

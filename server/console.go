@@ -16,8 +16,8 @@ import (
 	"vigil/internal/member/peer"
 )
 
-// openConsole makes the console, a client of the services like the gateway. Unlike there, a client
-// certificate names a user.
+// openConsole makes the console, which calls the services as the gateway does. But for the console
+// a client certificate identifies a user.
 func (m *Member) openConsole() (*console.Console, error) {
 	services := m.rpc.InProcess()
 	h := m.replica.Header()
@@ -38,10 +38,10 @@ func (m *Member) openConsole() (*console.Console, error) {
 	})
 }
 
-// ConsoleURL returns the address of the console for a browser, as soon as the member serves: on
-// this machine if only its own connections see the console, and otherwise the one that clients are
-// told. It is empty if the console is off, served at no address of TCP, or refused by the names of
-// --host-whitelist.
+// ConsoleURL returns the URL of the console for a browser once the member serves. The host is a
+// local one if only local connections see the console, and otherwise the advertised one. It is
+// empty if the console is off, if no TCP address serves it, or if --host-whitelist refuses its
+// name.
 func (m *Member) ConsoleURL() string {
 	everywhere := m.cfg.Console == console.On || m.cfg.Console == console.Auto &&
 		m.replica.Access.AuthEnabled()
@@ -78,8 +78,8 @@ func (m *Member) ConsoleURL() string {
 	return ""
 }
 
-// advertisedHost returns the host of the first URL of this port that clients are told and can dial,
-// empty if there is none.
+// advertisedHost returns the host of the first advertised client URL with this port that clients
+// can dial, empty if there is none.
 func (c *Config) advertisedHost(port int) string {
 	for _, s := range c.AdvertiseClientURLs {
 		if u, err := url.Parse(s); err == nil && u.Port() == strconv.Itoa(port) &&
@@ -90,8 +90,8 @@ func (c *Config) advertisedHost(port int) string {
 	return ""
 }
 
-// consoleHosts returns the names that the console accepts in requests without TLS: those in the
-// URLs of the member, and those listed for HTTP.
+// consoleHosts returns the host names that the console accepts in requests without TLS: the hosts
+// in the member's URLs and in --host-whitelist.
 func (c *Config) consoleHosts() (hosts []string) {
 	for _, list := range [][]string{c.AdvertiseClientURLs, c.ListenClientURLs,
 		c.ListenClientHTTPURLs} {
@@ -119,7 +119,7 @@ func (c consoleCalls) leadership() console.Leadership {
 	return console.Leadership{Known: st.Leader != 0, Lost: st.LeaderLost}
 }
 
-// sampleOf measures a member for the console: this one, or another by a call.
+// sampleOf measures a member for the console: this one directly, another one with a call.
 func (c consoleCalls) sampleOf(ctx context.Context, id uint64) (*console.Sample, error) {
 	if id == c.m.replica.Header().MemberID {
 		return c.sample()
@@ -143,7 +143,7 @@ func (c consoleCalls) sample() (*console.Sample, error) {
 	return s, nil
 }
 
-// answerSample answers another member whose console has a reader.
+// answerSample answers a call from another member's console.
 func (c consoleCalls) answerSample() ([]byte, error) {
 	s, err := c.sample()
 	if err != nil {
@@ -152,7 +152,8 @@ func (c consoleCalls) answerSample() ([]byte, error) {
 	return json.Marshal(s)
 }
 
-// watchersOf lists the watchers of a member for the console: of this one, or of another by a call.
+// watchersOf lists the watchers of a member for the console: of this one directly, of another with
+// a call.
 func (c consoleCalls) watchersOf(ctx context.Context, id uint64,
 	q console.WatchersQuery) (*console.WatchersView, error) {
 	if id == c.m.replica.Header().MemberID {

@@ -36,7 +36,7 @@ func lockDataDir(fsys vfs.FS, dir string) (io.Closer, error) {
 	return lock, nil
 }
 
-// inUse returns the error of a start with a directory that another process has locked.
+// inUse returns the error for a directory that another process has locked.
 func inUse(what, dir, lock string) error {
 	by := holder.OfLock(lock)
 	if by != "" {

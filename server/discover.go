@@ -26,10 +26,11 @@ func (c *Config) validateDiscovery() error {
 	return c.Discovery.Validate()
 }
 
-// find returns the members of the cluster that a member without data belongs to: those that are
-// configured, or found by discovery. before is false if this member cannot have been started as one
+// findMembers returns the members of the cluster to which a member without data belongs, from the
+// configuration or from discovery. before is false if this member cannot have been started as one
 // of them.
-func (m *Member) find(ctx context.Context) (members []cluster.Member, before bool, err error) {
+func (m *Member) findMembers(ctx context.Context) (members []cluster.Member,
+	before bool, err error) {
 	c := &m.cfg
 	before = true
 	switch {
@@ -67,7 +68,7 @@ func (m *Member) discovery() discovery.Config {
 	return d
 }
 
-// register finds the members by the registry, as one of them.
+// register registers this member in the registry and returns the members found there.
 func (m *Member) register(ctx context.Context) (members []cluster.Member, before bool, err error) {
 	c := &m.cfg
 	m.log.Info("Bootstrapping cluster using v3 discovery.")
@@ -88,8 +89,8 @@ func (m *Member) register(ctx context.Context) (members []cluster.Member, before
 	return members, before, nil
 }
 
-// checkOwn looks for this member in the list, and compares its URLs in the list with those that
-// others are to dial: the same URLs, or URLs that lead to the same addresses.
+// checkOwn finds this member in the list and compares the URLs there with its advertised peer URLs.
+// Both must be equal or have the same addresses.
 func (c *Config) checkOwn(ctx context.Context, members []cluster.Member) error {
 	i := slices.IndexFunc(members, func(x cluster.Member) bool { return x.Name == c.Name })
 	if i < 0 {

@@ -4,7 +4,7 @@ package server
 
 import "golang.org/x/sys/unix"
 
-// openFileLimit returns how many files the process may have open.
+// openFileLimit returns the maximum number of open files of the process.
 func openFileLimit() (uint64, bool) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

@@ -10,7 +10,7 @@ import (
 	"vigil/internal/member/replica"
 )
 
-// hasher is the replica's hashes with their times measured. It is a prometheus.Collector.
+// hasher computes the replica's hashes and measures their durations. It is a prometheus.Collector.
 type hasher struct {
 	replica         *replica.Replica
 	whole, revision prometheus.Histogram
@@ -42,7 +42,7 @@ func (h *hasher) Hash(ctx context.Context) (kv.HashResult, error) {
 	return timed(h.whole, func() (kv.HashResult, error) { return h.replica.Hash(ctx) })
 }
 
-// timed observes how long a hash took that was not refused.
+// timed records the duration of a hash that was not refused.
 func timed(o prometheus.Observer, hash func() (kv.HashResult, error)) (kv.HashResult, error) {
 	start := time.Now()
 	res, err := hash()

@@ -17,8 +17,7 @@ func (c Config) initialMembers() (members []cluster.Member, err error) {
 			continue // a comma at the end
 		}
 		name, u, ok := strings.Cut(part, "=")
-		// Spaces may follow a comma. A member whose name has them gives its own name in the same
-		// way.
+		// Spaces may follow a comma. A name in which --name itself has such spaces keeps them.
 		if name != c.Name {
 			name = strings.TrimSpace(name)
 		}

@@ -27,22 +27,23 @@ import (
 var le = binary.LittleEndian
 
 const (
-	// askTimeout bounds finding out from other members what the cluster is, askInterval is between
+	// askTimeout bounds asking other members for the membership, askInterval is the pause between
 	// two attempts.
 	askTimeout  = 3 * time.Second
 	askInterval = 100 * time.Millisecond
-	// closedRounds is how often the others are asked before a connection that each time is closed
-	// without an answer counts as absence.
+	// closedRounds is the number of rounds in which a member must close the connection without an
+	// answer to count as absent.
 	closedRounds = 3
-	// waitInterval is between two looks whether the other members still belong to another cluster.
+	// waitInterval is the pause between two checks whether the other members still belong to
+	// another cluster.
 	waitInterval = time.Second
-	// freshTimeout bounds how long the member that is asked waits to know the newest.
+	// freshTimeout bounds how long the asked member waits for a linearizable read.
 	freshTimeout = 1500 * time.Millisecond
 	// askNow is the payload of calls.Membership by a member of a new cluster, whose members may all
 	// be waiting for each other.
 	askNow = 1
-	// maxMembers bounds the members that are taken from others. The ids that were removed have no
-	// other bound than the size of a call: a cluster keeps all of them.
+	// maxMembers bounds the members accepted from others. Only the size of a call bounds the
+	// removed ids: a cluster keeps all of them.
 	maxMembers = 1 << 12
 )
 
@@ -51,7 +52,7 @@ const (
 func (m *Member) describeCluster(ctx context.Context, now bool) []byte {
 	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
 	defer cancel()
-	// Without a leader what this member knows must do.
+	// Without a leader, this member's own knowledge must suffice.
 	if !now || m.replica.Status().Leader != 0 {
 		_ = m.replica.Linearize(ctx)
 	}
@@ -93,9 +94,9 @@ func decodeCluster(b []byte) (*cluster.State, error) {
 	return s, nil
 }
 
-// askCluster asks the other members of the initial cluster what the cluster is, and returns the
-// first answer. It asks again for a while if there was none; with askNow, only as long as one of
-// them seems to be there.
+// askCluster asks the other members of the initial cluster for the membership, and returns the
+// first answer. It repeats the question until askTimeout; with askNow only while one of them seems
+// to be present.
 func (m *Member) askCluster(ctx context.Context, members []cluster.Member,
 	payload ...byte) (id uint64, s *cluster.State, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
@@ -106,7 +107,7 @@ func (m *Member) askCluster(ctx context.Context, members []cluster.Member,
 			return id, s, nil
 		}
 		if ctx.Err() == nil || err == nil {
-			err = errors.Join(errs...) // what came before the end of the time says more than that
+			err = errors.Join(errs...) // earlier errors say more than the timeout
 		}
 		present := func(e error) bool { return !absent(e, round >= closedRounds) }
 		if len(payload) > 0 && !slices.ContainsFunc(errs, present) {
@@ -120,11 +121,11 @@ func (m *Member) askCluster(ctx context.Context, members []cluster.Member,
 	}
 }
 
-// absent reports whether an error says that no member is at an address. A port that refuses
-// connections and a name that does not exist say so at once. A proxy or a mesh accepts for a member
-// that has not started, and closes; a member that restarts does so too, so that a closed
-// connection, like other failures of the name or the route, counts only if it happens again.
-// Silence is not absence: a member that starts accepts connections before it answers.
+// absent reports whether an error shows that no member is at an address. A refused connection and a
+// name that does not exist show it at once. A closed connection, or another failure of the name or
+// the route, counts only if it repeats: a proxy or a mesh accepts connections for a member that has
+// not started and closes them, but so does a member that restarts. Silence is not absence: a member
+// that starts accepts connections before it answers.
 func absent(err error, again bool) bool {
 	var name *net.DNSError
 	switch {
@@ -138,7 +139,7 @@ func absent(err error, again bool) bool {
 		func(target error) bool { return errors.Is(err, target) })
 }
 
-// askAll asks them once, all at a time.
+// askAll asks all of them once, concurrently.
 func (m *Member) askAll(ctx context.Context, members []cluster.Member, payload []byte) (id uint64,
 	s *cluster.State, errs []error) {
 	type answer struct {
@@ -183,10 +184,9 @@ func (m *Member) askAll(ctx context.Context, members []cluster.Member, payload [
 	return 0, nil, errs
 }
 
-// origin returns what a member without data begins with: the members of a new cluster, or the
-// cluster it joins. It writes nothing. A member with any part of its data begins with that: what a
-// snapshot was replacing when the member ended is completed, and what cannot be completed is
-// refused, where the data is opened.
+// origin returns the start of a member without data: the members of a new cluster, or the cluster
+// that it joins. It writes nothing. A member with any part of its data starts with that part:
+// opening the data completes an interrupted snapshot, and refuses data that it cannot complete.
 func (m *Member) origin(ctx context.Context) (members []cluster.Member,
 	join *replica.Joining, err error) {
 	c := &m.cfg
@@ -209,7 +209,7 @@ func (m *Member) origin(ctx context.Context) (members []cluster.Member,
 			"data-dir", c.DataDir)
 		c.ForceNewCluster = false
 	}
-	members, before, err := m.find(ctx)
+	members, before, err := m.findMembers(ctx)
 	if err == nil {
 		m.startup.await(health.ForMembers, "an answer of the other members of --initial-cluster")
 	}
@@ -225,10 +225,10 @@ func (m *Member) origin(ctx context.Context) (members []cluster.Member,
 	return members, nil, nil
 }
 
-// notYetStarted refuses to make a member again that the cluster knows as started: its data is lost,
-// and with it its vote and what it acknowledged. While a member of --initial-cluster belongs to
-// another cluster, it waits: the members of a cluster may be replaced in place by those of a new
-// one, one after the other.
+// notYetStarted refuses to create a member again that the cluster knows as started: its data is
+// lost, and with it its vote and its acknowledged writes. While a member of --initial-cluster
+// belongs to another cluster, it waits: somebody may be replacing the members of a cluster with
+// members of a new one, one after the other.
 func (m *Member) notYetStarted(ctx context.Context, members []cluster.Member) error {
 	all, err := cluster.Initial(m.cfg.InitialClusterToken, members)
 	if err != nil {
@@ -258,12 +258,12 @@ func (m *Member) notYetStarted(ctx context.Context, members []cluster.Member) er
 	}
 }
 
-// otherCluster is what to do if a member of --initial-cluster belongs to another cluster.
+// otherCluster is the advice if a member of --initial-cluster belongs to another cluster.
 const otherCluster = "if that cluster was restored from a backup, stop this member and restore it from the same backup, with the same --initial-cluster and --initial-cluster-token; " +
 	"if this member is new to it, stop this member, add it with `etcdctl member add` and start it with --initial-cluster-state=existing; " +
 	"if that cluster is to be replaced, stop the rest of its members and empty their data directories"
 
-// notStartedAs refuses to make the member of this name again if a cluster knows it as started or
+// notStartedAs refuses to create the member of this name again if a cluster knows it as started or
 // removed.
 func (m *Member) notStartedAs(all, known *cluster.State) error {
 	for _, x := range all.Members() {
@@ -284,9 +284,9 @@ func (m *Member) notStartedAs(all, known *cluster.State) error {
 // hexID is an attribute of the log.
 func hexID(key string, id uint64) slog.Attr { return slog.String(key, fmt.Sprintf("%x", id)) }
 
-// notStartedSince refuses to start a member out of a backup that its cluster, made of the same
-// backup, knows as started: it has voted and acknowledged in that cluster, of which the backup
-// knows nothing.
+// notStartedSince refuses to start a member from a backup if a cluster restored from the same
+// backup knows the member as started. The member has voted and acknowledged writes there, and the
+// backup has none of that.
 func (m *Member) notStartedSince(ctx context.Context) error {
 	c := &m.cfg
 	members, err := c.initialMembers()
@@ -325,7 +325,7 @@ func (m *Member) notStartedSince(ctx context.Context) error {
 	return nil
 }
 
-// replace says what to do about a member that lost its data.
+// replace returns the advice for a member that lost its data.
 func (m *Member) replace(x cluster.Member) string {
 	return fmt.Sprintf("if its disk is lost, so that it must not vote any more, run `etcdctl member remove %x` and %s at another member, and start it with --initial-cluster-state=existing",
 		x.ID, m.add(x))
@@ -336,7 +336,7 @@ func (m *Member) add(x cluster.Member) string {
 		strings.Join(x.PeerURLs, ","))
 }
 
-// join finds out from the members of the initial cluster which cluster this member was added to.
+// join asks the members of the initial cluster for the cluster to which this member was added.
 func (m *Member) join(ctx context.Context, members []cluster.Member) (*replica.Joining, error) {
 	if len(members) < 2 {
 		return nil, configError(errors.New("--initial-cluster-state=existing: --initial-cluster names no other member to join: list all members of the cluster there, this one included"))

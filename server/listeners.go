@@ -109,9 +109,9 @@ func (l *clientListener) traffic() string {
 	return "http"
 }
 
-// servePages serves the pages that say what the member waits for, on every client and metrics
-// listener: their handlers are replaced as the start goes on. The API is not served yet, and a
-// listener of gRPC alone accepts nothing.
+// servePages serves pages that say what the member waits for, on every client and metrics listener.
+// Later steps of the start replace their handlers. The API is not served yet, and a listener for
+// gRPC alone accepts nothing.
 func (m *Member) servePages(ctx context.Context) error {
 	ctx, m.reporting = context.WithCancel(context.WithoutCancel(ctx))
 	m.closed = ctx.Done()
@@ -170,7 +170,7 @@ func (m *Member) serveClients(ctx context.Context) {
 	m.log.Info("ready to serve client requests",
 		"cluster-id", fmt.Sprintf("%x", h.ClusterID), "member-id", fmt.Sprintf("%x", h.MemberID),
 		"name", m.cfg.Name, "data-dir", m.cfg.DataDir, "revision", h.Revision)
-	// Before the first answer of gRPC: after that no page may say that the member waits.
+	// Do this before the first gRPC answer: after that no page may say that the member waits.
 	close(m.served)
 	for _, l := range m.listeners {
 		if !l.grpc {

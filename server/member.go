@@ -25,7 +25,7 @@ func (v *memberView) Header() kv.Header                 { return v.replica.Heade
 func (v *memberView) Reclaim(ctx context.Context) error { return v.replica.Reclaim(ctx) }
 func (v *memberView) Leader() uint64                    { return v.replica.Leadership.Leader() }
 
-// IsLearner implements rpc.Member. It is asked for each call.
+// IsLearner implements rpc.Member. The services call it for each request.
 func (v *memberView) IsLearner() bool {
 	self, _ := v.replica.Membership().Member(v.replica.Header().MemberID)
 	return self.Learner
@@ -51,12 +51,12 @@ func (v *memberView) Alarms() []string {
 	return names
 }
 
-// waitsTooLong is how long the member may wait for disk space before the health checks report it as
-// the reason, without a read: one that would wait until its time is up.
+// waitsTooLong is how long the member may wait for disk space before the health checks report that
+// without a read: the read would only time out.
 const waitsTooLong = time.Second
 
-// Read reads a key, which need not exist, for the health checks. One whose files are gone, or that
-// waits for disk space, is not read linearizably.
+// Read reads a key, which need not exist, for the health checks. A linearizable read fails at once
+// if the member's files are gone or it waits for disk space.
 func (v *memberView) Read(ctx context.Context, serializable bool) error {
 	if s := v.replica.Status(); !serializable {
 		if s.Away != "" {
@@ -97,7 +97,8 @@ func (v *memberView) Status() maintenanceapi.Status {
 	}
 }
 
-func (v *memberView) Members(ctx context.Context, linearizable bool) ([]clusterapi.MemberInfo, error) {
+func (v *memberView) Members(ctx context.Context,
+	linearizable bool) ([]clusterapi.MemberInfo, error) {
 	return infos(v.replica.Members.List(ctx, linearizable))
 }
 
@@ -114,8 +115,9 @@ func infos(members []cluster.Member, err error) ([]clusterapi.MemberInfo, error)
 }
 
 func info(m cluster.Member) clusterapi.MemberInfo {
-	return clusterapi.MemberInfo{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs,
-		IsLearner: m.Learner}
+	return clusterapi.MemberInfo{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs,
+		ClientURLs: m.ClientURLs,
+		IsLearner:  m.Learner}
 }
 
 func (v *memberView) AddMember(ctx context.Context, peerURLs []string,
@@ -137,7 +139,8 @@ func (v *memberView) UpdateMember(ctx context.Context, id uint64,
 	return infos(v.replica.Members.UpdateMember(ctx, id, peerURLs))
 }
 
-func (v *memberView) PromoteMember(ctx context.Context, id uint64) ([]clusterapi.MemberInfo, error) {
+func (v *memberView) PromoteMember(ctx context.Context,
+	id uint64) ([]clusterapi.MemberInfo, error) {
 	return infos(v.m.promote(ctx, id))
 }
 

@@ -16,7 +16,7 @@ import (
 	"vigil/internal/vfs"
 )
 
-// stepped is an error of a start with what to do about it.
+// stepped is an error of a start with advice what to do about it.
 type stepped struct {
 	error
 	step string
@@ -28,12 +28,12 @@ func (e *stepped) Error() string { return e.error.Error() + ": " + e.step }
 // Unwrap returns the error.
 func (e *stepped) Unwrap() error { return e.error }
 
-// WithNextStep adds what to do to an error of a start that has its cause outside of the program: in
-// files, their rights, and the limits of the system. Other errors say themselves what to do.
+// WithNextStep adds advice to an error of a start whose cause is outside the program: files, their
+// permissions, and system limits. Other errors contain their advice already.
 func WithNextStep(err error) error { return withStep(err, nextStep) }
 
-// withDataStep is WithNextStep for an error of what read the data of the member. Other files, and
-// answers of other members, can be damaged or unreadable too, and say nothing about the data.
+// withDataStep is WithNextStep for an error from reading the member's data. Other files, and
+// answers of other members, can be damaged or unreadable too, which says nothing about the data.
 func withDataStep(err error) error {
 	return withStep(err, func(err error) string {
 		if errors.Is(err, kv.ErrCorrupt) || vfs.Unreadable(err) {
@@ -43,7 +43,7 @@ func withDataStep(err error) error {
 	})
 }
 
-// withStep adds the step of an error that has none.
+// withStep adds a step to an error that has none.
 func withStep(err error, stepOf func(error) string) error {
 	var known *stepped
 	if err == nil || errors.As(err, &known) {
@@ -92,7 +92,7 @@ func fileLimit() string {
 	return ""
 }
 
-// fileStep says what to do about a file or directory that cannot be used.
+// fileStep returns the advice for an unusable file or directory.
 func fileStep(e *fs.PathError) string {
 	switch {
 	case errors.Is(e, fs.ErrNotExist):
@@ -120,7 +120,7 @@ func fileStep(e *fs.PathError) string {
 	return ""
 }
 
-// relativeTo says where a relative path begins.
+// relativeTo returns a note on the directory to which a relative path refers.
 func relativeTo(path string) string {
 	dir, err := os.Getwd()
 	if err != nil || filepath.IsAbs(path) {

@@ -23,7 +23,7 @@ import (
 	"vigil/internal/state/fsm"
 )
 
-// network is the transport as the replica uses it.
+// network adapts the transport to the replica.
 type network struct{ *peer.Transport }
 
 // SetMembers implements replica.Network.
@@ -44,7 +44,7 @@ func (c *Config) peerLocalAddr() string {
 	return listen.LocalAddr(c.InitialAdvertisePeerURLs)
 }
 
-// dial returns how connections to other members are made; nil is the network of the machine.
+// dial returns the function that dials other members, nil for the network of the machine.
 func (c *Config) dial() func(ctx context.Context, network, address string) (net.Conn, error) {
 	if c.Network == nil {
 		return nil
@@ -52,7 +52,7 @@ func (c *Config) dial() func(ctx context.Context, network, address string) (net.
 	return c.Network.Dial
 }
 
-// openTransport makes the transport of the member that the data belong to.
+// openTransport makes the transport of the member that owns the data.
 func (m *Member) openTransport(data *replica.Data) error {
 	clusterID, memberID := data.Identity()
 	o := peer.Options{
@@ -65,11 +65,11 @@ func (m *Member) openTransport(data *replica.Data) error {
 		ClientTLS: m.peerTLS.Client,
 		LocalAddr: m.cfg.peerLocalAddr(),
 		Dial:      m.cfg.dial(),
-		// A message has an entry at least, and one of the largest request may be alone in it. Other
-		// members may allow larger requests than this one.
+		// A message contains at least one entry, which may hold the largest request. Other members
+		// may allow larger requests than this one.
 		MaxMessageBytes: fsm.MaxRequestBytes + 8<<20,
-		// Proposals that are forwarded to the leader are not repeated in its term, so the queue
-		// takes as many bytes of them as there may be: small ones, and two of the largest.
+		// A follower does not repeat a proposal that it forwarded to the leader in the same term.
+		// So the queue has room for all of them: the small ones, and two of the largest.
 		MaxQueueBytes: 64<<20 + 2*m.cfg.MaxRequestBytes,
 	}
 	if m.cfg.PeerTLS.Serves() {
@@ -116,8 +116,8 @@ func (c peerCalls) ServeCall(ctx context.Context, from peer.Caller, kind uint8,
 	return nil, &peer.Error{Code: peer.CodeUnsupported, Text: fmt.Sprintf("call of kind %d", kind)}
 }
 
-// refusals are the errors of a promotion that keep their identity on the way. Their places are part
-// of the protocol.
+// refusals are the errors of a promotion that keep their identity across members. Their positions
+// are part of the protocol.
 var refusals = [...]error{1: kv.ErrNotLeader, 2: kv.ErrMemberNotFound, 3: kv.ErrNotLearner,
 	4: kv.ErrLearnerNotReady,
 	5: kv.ErrNotEnoughStarted, 6: kv.ErrUnhealthy, 7: kv.ErrTimeout, 8: kv.ErrTimeoutLeaderFailure,
@@ -125,7 +125,7 @@ var refusals = [...]error{1: kv.ErrNotLeader, 2: kv.ErrMemberNotFound, 3: kv.Err
 	11: kv.ErrUserEmpty, 12: kv.ErrUserNotFound, 13: kv.ErrAuthOldRevision,
 	14: kv.ErrPermissionDenied}
 
-// encodeRefusal is the number of a refusal, 0 for none, or 255 and a text.
+// encodeRefusal returns the number of a refusal, 0 for none, or 255 and a text.
 func encodeRefusal(err error) []byte {
 	if err == nil {
 		return []byte{0}
@@ -150,7 +150,7 @@ func decodeRefusal(b []byte) error {
 	return fmt.Errorf("the leader says: %q", b[1:])
 }
 
-// promote promotes a learner here or, because only the leader can, there.
+// promote promotes a learner, here or with a call to the leader: only the leader can do it.
 func (m *Member) promote(ctx context.Context, id uint64) ([]cluster.Member, error) {
 	ctx, cancel := context.WithTimeout(ctx, kv.RequestTimeout(m.cfg.ElectionTimeout))
 	defer cancel()
@@ -194,7 +194,7 @@ func (m *Member) promote(ctx context.Context, id uint64) ([]cluster.Member, erro
 	}
 }
 
-// promotions counts what this member, as the leader, was asked to promote.
+// promotions counts the requests to promote that this member got as the leader.
 type promotions struct {
 	ok     prometheus.Counter
 	failed *prometheus.CounterVec
@@ -208,7 +208,7 @@ func newPromotions() promotions {
 	}
 }
 
-// servePeers accepts what other members open.
+// servePeers accepts connections of other members.
 func (m *Member) servePeers() error {
 	for _, p := range m.peers {
 		if p.secure {
@@ -222,14 +222,15 @@ func (m *Member) servePeers() error {
 }
 
 // leaveAfter is how long a member that has applied its removal serves clients if no other member
-// reports the removal. As etcd.
+// reports the removal. The value is etcd's.
 const leaveAfter = time.Second
 
-// removal is what a member learns about its removal, and does then.
+// removal is how a member learns of its removal and reacts to it.
 type removal interface {
 	// Removed is closed when the member has applied its removal.
 	Removed() <-chan struct{}
-	// NoteRemoved notes that another member reports it, and reports whether that settles it.
+	// NoteRemoved records that another member reports the removal, and returns whether that is
+	// final.
 	NoteRemoved(by uint64) bool
 	// Leave ends the service for clients.
 	Leave()
@@ -239,7 +240,8 @@ type removal interface {
 func (m *Member) watchRemoval(ctx context.Context) {
 	id := m.replica.Header().MemberID
 	leads := func() bool { return m.replica.Status().Leader == id }
-	if awaitRemoval(ctx, ownRemoval{m.replica.Members, m.replica}, m.transport.Removed(), leads, m.cfg.HeartbeatInterval,
+	if awaitRemoval(ctx, ownRemoval{m.replica.Members, m.replica}, m.transport.Removed(), leads,
+		m.cfg.HeartbeatInterval,
 		m.cfg.ElectionTimeout) {
 		m.log.Warn("this member was removed from the cluster: stopping", "local-member-id",
 			fmt.Sprintf("%x", id))
@@ -255,9 +257,9 @@ type ownRemoval struct {
 
 func (r ownRemoval) Leave() { r.replica.Leave() }
 
-// awaitRemoval waits until a member was removed and is to stop, false if ctx ends before. It learns
-// of its removal by itself or from others, which report it as soon as they have applied it, and do
-// not need this member any more then.
+// awaitRemoval waits until a member was removed and must stop. It returns false if ctx ends first.
+// The member learns of its removal from its own log or from others. They report it once they have
+// applied it, and no longer need this member then.
 func awaitRemoval(ctx context.Context, r removal, reports <-chan uint64, leads func() bool,
 	heartbeat, election time.Duration) bool {
 	applied := r.Removed()
@@ -271,7 +273,7 @@ func awaitRemoval(ctx context.Context, r removal, reports <-chan uint64, leads f
 			// vote.
 			applied, leave, last = nil, time.After(leaveAfter), time.After(leaveAfter+election*5/2)
 		case <-leave:
-			// What the others have decided since is unknown here.
+			// This member does not know what the others have decided since.
 			r.Leave()
 			ticker := time.NewTicker(heartbeat)
 			defer ticker.Stop()
@@ -291,7 +293,7 @@ func awaitRemoval(ctx context.Context, r removal, reports <-chan uint64, leads f
 // ErrRemoved is what Failed receives when the member was removed from its cluster.
 var ErrRemoved = replica.ErrRemoved
 
-// showMembers answers /members, as programs that look at etcd's peer port know it.
+// showMembers answers /members as etcd's peer port does.
 func (m *Member) showMembers(w http.ResponseWriter, _ *http.Request) {
 	type member struct {
 		ID         uint64   `json:"id"`

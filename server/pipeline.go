@@ -11,7 +11,7 @@ import (
 	"vigil/internal/vfs"
 )
 
-// replicaConfig says how the configuration of the member becomes that of its pipeline.
+// replicaConfig converts the configuration of the member to the one of its pipeline.
 func (m *Member) replicaConfig() replica.Config {
 	c := &m.cfg
 	var hold replica.LogHold
@@ -65,7 +65,7 @@ func (m *Member) replicaConfig() replica.Config {
 	}
 }
 
-// maxQuota is the largest quota that etcd suggests; people who run both look for the line.
+// maxQuota is the largest quota that etcd suggests. The log line is etcd's.
 const maxQuota = 8 << 30
 
 func (m *Member) logQuota() {

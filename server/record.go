@@ -8,17 +8,15 @@ import (
 	"vigil/internal/state/cluster"
 )
 
-// compareRecord compares --name and --initial-advertise-peer-urls of a member with data with what
-// its data directory records of the members. Both may change: the name is published anew, and the
-// URLs have no effect. But a start that takes the name and the URLs of another member has that
-// one's place and not its data: it would publish the name a second time, and others would look for
-// it at another address. That is refused.
+// compareRecord compares --name and --initial-advertise-peer-urls with the members recorded in the
+// data directory. Both may change: the member publishes a new name, and new URLs have no effect.
+// But it refuses a start with the name and the URLs of another member: this member would publish
+// that name a second time, and others would look for it at another address.
 func (m *Member) compareRecord(self cluster.Member, members []cluster.Member) error {
 	c := &m.cfg
 	given := spelled(c.InitialAdvertisePeerURLs)
 	isAt := func(x cluster.Member) bool { return slices.Equal(spelled(x.PeerURLs), given) }
-	// The default name says nothing: a member may be started again without its flags about the
-	// cluster, which it does not need.
+	// The default name proves nothing: a restart does not need the flags about the cluster.
 	named := func(x cluster.Member) bool {
 		return x.ID != self.ID && x.Name == c.Name &&
 			c.Name != defaultName

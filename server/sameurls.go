@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// resolveTimeout bounds finding out whether lists of URLs lead to the same addresses, as etcd
-	// does. A name may be known a while after the member that has it was created.
+	// resolveTimeout bounds the comparison of lists of URLs by their addresses, as in etcd. The DNS
+	// may know a name only some time after the creation of its member.
 	resolveTimeout = 30 * time.Second
-	// resolveInterval is between two attempts to resolve a name.
+	// resolveInterval is the pause between two attempts to resolve a name.
 	resolveInterval = time.Second
 )
 
-// matchMembers finds the member of a cluster that each entry of the initial cluster is, by the
-// meaning of their peer URLs. It returns the names of the entries in the order of the members of
+// matchMembers matches each entry of the initial cluster with a member of a cluster, by the
+// addresses of their peer URLs. It returns the names of the entries in the order of the members of
 // the cluster. Both lists have the same length.
 func matchMembers(ctx context.Context, known, initial []cluster.Member,
 	log *slog.Logger) (names []string, err error) {
@@ -32,8 +32,8 @@ func matchMembers(ctx context.Context, known, initial []cluster.Member,
 	defer cancel()
 	names = make([]string, len(known))
 	used := make([]bool, len(initial))
-	// Equal spellings first: they need no names, and a name that leads to several addresses takes
-	// no entry that belongs to another.
+	// Match equal spellings first: they need no DNS, and a name with several addresses then cannot
+	// match the entry of another member.
 	for i, k := range known {
 		for j, x := range initial {
 			if !used[j] && names[i] == "" &&

@@ -68,7 +68,7 @@ type Member struct {
 	serving   sync.WaitGroup
 	starting  context.CancelFunc // ends the background goroutines of server; nil before they start
 	reporting context.CancelFunc // ends the lines about what the start waits for, and closes closed
-	closed    <-chan struct{}    // closed as soon as the member is to be closed
+	closed    <-chan struct{}    // closed as soon as Close begins
 
 	served  chan struct{} // closed when clients are served
 	failed  chan error    // of capacity 1
@@ -83,12 +83,12 @@ type peerListener struct {
 }
 
 // Start starts a member and returns when its data is open. The member serves clients as soon as it
-// knows a leader, and logs that. It returns a *ConfigError if the configuration, or a file of
-// certificates or keys that it names, is to be corrected.
+// knows a leader, and logs that. It returns a *ConfigError for a mistake in the configuration, or
+// in a file of certificates or keys that it names.
 func Start(c Config) (*Member, error) { return StartContext(context.Background(), c) }
 
-// StartContext is like Start, and returns when ctx ends: a member may wait long for other members
-// by discovery. ctx has no effect after the start.
+// StartContext is Start with a context that ends a start early: discovery may wait long for other
+// members. ctx has no effect after the start.
 func StartContext(ctx context.Context, c Config) (*Member, error) {
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
@@ -203,8 +203,8 @@ func (m *Member) start(ctx context.Context) (err error) {
 	if err := m.servePeers(); err != nil {
 		return err
 	}
-	m.startup.run()
-	m.web.open()
+	m.startup.noteRunning()
+	m.web.openHandlers()
 	m.startArchive()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	m.starting = cancel
@@ -291,7 +291,7 @@ func (m *Member) close(ctx context.Context) error {
 	}
 	if m.replica != nil {
 		if !m.replica.Membership().Alone() {
-			// Pending requests get no outcome any more: no other member is reachable.
+			// Pending requests can get no more outcomes: no other member is reachable.
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithCancel(ctx)
 			cancel()

@@ -11,7 +11,7 @@ import (
 	"vigil/internal/tracing"
 )
 
-// openTracing begins to export spans if tracing is enabled.
+// openTracing starts the export of spans if tracing is enabled.
 func (m *Member) openTracing(ctx context.Context) error {
 	c := &m.cfg.Tracing
 	if !c.Enabled {
@@ -43,7 +43,7 @@ func (m *Member) callStats() stats.Handler {
 	return m.tracer.Handler()
 }
 
-// lastSpans bounds the time to send the last spans when the member stops.
+// lastSpans bounds the time for sending the last spans when the member stops.
 const lastSpans = 300 * time.Millisecond
 
 func (m *Member) closeTracing(ctx context.Context) error {

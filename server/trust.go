@@ -8,8 +8,8 @@ import (
 	"vigil/internal/store/watch"
 )
 
-// A member whose data are known to differ from those of the others answers no question about keys:
-// the replica refuses reads and writes, and what is here ends watches and lets none begin.
+// A member whose data is known to differ from the other members' data answers no requests for keys.
+// The replica refuses reads and writes; the code here ends the watches and refuses new ones.
 
 // newWatchStream makes the hub's side of a watch stream.
 func (m *Member) newWatchStream(info watch.StreamInfo) watchapi.HubStream {
@@ -37,8 +37,8 @@ func (refusedStream) Next(_ context.Context, dst []watch.Response) ([]watch.Resp
 	return dst, kv.ErrCorrupt
 }
 
-// watchTrust ends the watch streams when the member must not serve any more. Those that begin later
-// find out by themselves.
+// watchTrust ends the watch streams when the member must no longer serve. Later streams check that
+// when they begin.
 func (m *Member) watchTrust(ctx context.Context) {
 	for {
 		wrong, changed := m.replica.Untrusted()

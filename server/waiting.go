@@ -19,17 +19,17 @@ import (
 	"vigil/internal/state/cluster"
 )
 
-// startup is what a member waits for until it runs.
+// startup holds what a member waits for until it runs.
 type startup struct {
 	began time.Time
 	mu    struct {
 		sync.Mutex
 		wait    health.Wait
-		running bool // the replica and the transport are there, and tell what the member waits for
+		running bool // the replica and the transport exist, and report what the member waits for
 	}
 }
 
-// await notes what the start waits for.
+// await records what the start waits for.
 func (s *startup) await(what, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,8 +46,8 @@ func clipped(s string) string {
 
 const maxSetting = 200
 
-// run notes that the replica runs.
-func (s *startup) run() {
+// noteRunning records that the replica runs.
+func (s *startup) noteRunning() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.running = true
@@ -65,7 +65,7 @@ func (m *Member) waiting() *health.Wait {
 	return w
 }
 
-// waitingFor is waiting with a key that differs if another line in the log is worth it.
+// waitingFor is waiting with a key that changes when a new log line is worthwhile.
 func (m *Member) waitingFor() (*health.Wait, string) {
 	select {
 	case <-m.served:
@@ -82,7 +82,7 @@ func (m *Member) waitingFor() (*health.Wait, string) {
 	return &w, w.For + " " + key
 }
 
-// waitingText is waiting for a page, "" once the member serves.
+// waitingText returns the text of waiting for a page, "" once the member serves.
 func (m *Member) waitingText() string {
 	if w := m.waiting(); w != nil {
 		return w.String()
@@ -90,7 +90,7 @@ func (m *Member) waitingText() string {
 	return ""
 }
 
-// standing is what decides why a member that runs does not serve.
+// standing holds the facts that decide why a running member does not serve.
 type standing struct {
 	self    replica.Status
 	members []cluster.Member
@@ -116,7 +116,7 @@ func (s standing) peer(id uint64) *peer.Status {
 	return nil
 }
 
-// maxNamed bounds the missing members that are named.
+// maxNamed bounds the missing members that a text names.
 const maxNamed = 8
 
 // wait returns what the member waits for, and the names of missing members.
@@ -164,7 +164,7 @@ func (s standing) wait() (w health.Wait, names string) {
 	return health.Wait{For: kind, What: text}, names
 }
 
-// catchUp returns what a member waits for that knows a leader.
+// catchUp returns what a member that knows a leader waits for.
 func (s standing) catchUp() health.Wait {
 	lead := s.name(s.self.Leader)
 	if p := s.peer(s.self.Leader); p != nil && p.Received.UnderWay > 0 {
@@ -184,8 +184,8 @@ func (s standing) catchUp() health.Wait {
 	return health.Wait{For: health.ForLeader, What: text}
 }
 
-// graver returns the kind of a wait to which a failure is added: one that does not pass by itself
-// decides what to do.
+// graver returns the kind of a wait combined with a failure. A failure that does not pass by itself
+// decides.
 func graver(kind string, f *peer.Failure) string {
 	switch reason := f.Reason(); {
 	case reason == health.WrongCluster || reason == health.WrongMember:
@@ -211,7 +211,7 @@ func (s standing) describe(f *peer.Failure) string {
 	return f.Text
 }
 
-// failures returns why messages cannot be sent to other members.
+// failures returns the reasons why this member cannot send messages to others.
 func (m *Member) failures() []health.PeerFailure {
 	out := []health.PeerFailure{}
 	if _, running := m.startup.state(); !running {
@@ -237,16 +237,16 @@ func (m *Member) failures() []health.PeerFailure {
 }
 
 const (
-	// waitReport is how long a start may take without a line in the log. The next lines follow
-	// after waitRepeat, which doubles up to maxWaitRepeat, or as soon as the reason changes, but
-	// not within minWaitRepeat.
+	// waitReport is the time after which a start that still waits is logged. Further lines follow
+	// after waitRepeat, which doubles up to maxWaitRepeat, or when the reason changes, but not
+	// within minWaitRepeat.
 	waitReport    = 3 * time.Second
 	minWaitRepeat = 5 * time.Second
 	waitRepeat    = 30 * time.Second
 	maxWaitRepeat = 10 * time.Minute
 )
 
-// reportWaiting says in the log what the member waits for, until it serves or ctx ends.
+// reportWaiting logs what the member waits for, until it serves or ctx ends.
 func (m *Member) reportWaiting(ctx context.Context) {
 	timer := time.NewTimer(max(waitReport, 2*m.cfg.ElectionTimeout))
 	defer timer.Stop()
@@ -278,7 +278,7 @@ func (m *Member) reportWaiting(ctx context.Context) {
 	}
 }
 
-// gate passes requests on to the handler that a part of the member has set last.
+// gate passes requests on to the handler set last.
 type gate struct{ to atomic.Pointer[http.Handler] }
 
 func (g *gate) set(h http.Handler) { g.to.Store(&h) }
@@ -286,7 +286,7 @@ func (g *gate) set(h http.Handler) { g.to.Store(&h) }
 // ServeHTTP implements http.Handler.
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*g.to.Load()).ServeHTTP(w, r) }
 
-// startingHandlers serve that the member is alive, before its data are open.
+// startingHandlers report that the member is alive before its data is open.
 func (m *Member) startingHandlers() (client, metrics http.Handler) {
 	return httpd.Starting{Waiting: m.waitingText, Await: m.awaitServing, Then: &m.web.clients,
 		Vars: m.waitingVars,
@@ -303,7 +303,7 @@ func (m *Member) awaitServing(ctx context.Context) {
 	}
 }
 
-// waitingVars are the variables of /debug/vars about a member that waits.
+// waitingVars returns the variables of /debug/vars for a waiting member.
 func (m *Member) waitingVars() map[string]any {
 	out := map[string]any{"peer_failures": m.failures()}
 	if w := m.waiting(); w != nil {

@@ -25,7 +25,7 @@ import (
 	"vigil/internal/portmux"
 )
 
-// web are the HTTP servers of a member.
+// web holds the HTTP servers of a member.
 type web struct {
 	client *http.Server // HTTP on the client listeners
 	admin  *http.Server // the metrics listeners
@@ -40,8 +40,8 @@ type web struct {
 	gateway *gateway.Gateway
 }
 
-// bodyFactor is the ratio of the largest JSON body to the largest message: base64 makes four bytes
-// of three, and names and escapes need space too.
+// bodyFactor is the ratio of the largest JSON body to the largest message: base64 turns three bytes
+// into four, and names and escapes need space too.
 const bodyFactor = 4
 
 func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error {
@@ -85,8 +85,8 @@ func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error 
 	return nil
 }
 
-// openPages makes the servers of HTTP on client and metrics listeners, with what the member serves
-// before its data are open.
+// openPages makes the HTTP servers of client and metrics listeners, with the pages served before
+// the member's data is open.
 func (m *Member) openPages() {
 	clients, admins := m.startingHandlers()
 	m.web.clients.set(clients)
@@ -96,14 +96,13 @@ func (m *Member) openPages() {
 	m.web.admin = httpd.Server(&m.web.admins, portmux.CallMade, m.log)
 }
 
-// open replaces what is served before the data are open.
-func (w *web) open() {
+// openHandlers replaces the pages that were served before the data was open.
+func (w *web) openHandlers() {
 	w.clients.set(w.handlers.Client)
 	w.admins.set(w.handlers.Metrics)
 }
 
-// httpStreams is how many requests a connection of HTTP/2 may have at once on listeners of HTTP
-// only.
+// httpStreams limits the concurrent requests of an HTTP/2 connection on HTTP-only listeners.
 const httpStreams = 250
 
 // httpBesideGRPC returns the handler of requests that are not gRPC on connections of gRPC, nil if
@@ -136,8 +135,7 @@ func (m *Member) openGateway() (http.Handler, error) {
 	}), nil
 }
 
-// endStreams ends the streams of the console, which would last, and are served by the server of
-// gRPC too.
+// endStreams ends the streams of the console. They would last, and the gRPC server serves them too.
 func (w *web) endStreams() {
 	if w.console != nil {
 		w.console.Close()
@@ -156,7 +154,7 @@ func (w *web) stop(ctx context.Context) {
 	}
 }
 
-// settings returns the values of the flags that doctor and the console check. Everybody who reaches
+// settings returns the values of the flags that doctor and the console check. Anybody who reaches
 // the client port may read them.
 func (m *Member) settings() map[string]string {
 	c := &m.cfg
@@ -178,8 +176,8 @@ func (m *Member) settings() map[string]string {
 	}
 }
 
-// certificates returns the certificates in use, without the names of their files: everybody may
-// read them.
+// certificates returns the certificates in use, without the names of their files: anybody may read
+// them.
 func (m *Member) certificates() (out []health.Certificate) {
 	for kind, store := range map[certs.Kind]*certs.Store{certs.Clients: m.clientTLS,
 		certs.Peers: m.peerTLS} {
@@ -194,7 +192,7 @@ func (m *Member) certificates() (out []health.Certificate) {
 	return out
 }
 
-// recordCounts keeps what the member has counted, for doctor and the console.
+// recordCounts records the member's counters periodically, for doctor and the console.
 func (m *Member) recordCounts(ctx context.Context) {
 	t := time.NewTicker(health.RecordInterval)
 	defer t.Stop()
@@ -209,13 +207,13 @@ func (m *Member) recordCounts(ctx context.Context) {
 	}
 }
 
-// recentCounts returns what the member counted lately.
+// recentCounts returns the recent counters of the member.
 func (m *Member) recentCounts() []health.Window {
 	families, _ := m.registry.Gather()
 	return m.history.Recent(time.Now(), health.GatheredMetrics(families))
 }
 
-// vars returns the variables of /debug/vars, by etcd's names but for those of the last line.
+// vars returns the variables of /debug/vars. All names but the last line's are etcd's.
 func (m *Member) vars() map[string]any {
 	s := m.replica.Status()
 	role := "StateFollower"

@@ -1,5 +1,4 @@
-// Package allocs has the table of how often hot paths allocate memory, and compares the program
-// with it, for tests.
+// Package allocs has a table of the allocations of hot paths. Tests compare the program with it.
 //
 // A package measures its hot functions by Test, which compares with the rows of the package, and by
 // Benchmark, which also shows their time. `go test -run Allocations` finds the tests.
@@ -11,20 +10,20 @@ import (
 	"testing"
 )
 
-// Row is what one call of a function may allocate.
+// Row is the number of allocations that one call of a function may make.
 type Row struct {
-	// What is the folder of the package, or its last part, a colon, and what is called.
+	// What is the folder of the package or its last part, a colon, and the name of the measured
+	// call.
 	What string
-	// Most is how often it allocates. Spare is how much more is accepted, for work that is
-	// collected for several calls.
+	// Most is the number of allocations. Spare is the accepted excess, for work shared by several
+	// calls.
 	Most, Spare float64
 }
 
-// Table is all that is measured. A change that needs more must say why here.
+// Table has all measured functions. A change that needs more must say why here.
 var Table = []Row{
-	// Whole calls at a member, from the first byte of the request to the last one of the answer. Of
-	// writes that come together, a part is that of their groups, whose number depends on the
-	// machine.
+	// Whole calls at a member, from the first byte of the request to the last one of the answer.
+	// Concurrent writes also allocate for their groups, whose number depends on the machine.
 	{"server: get", 8, 0.5},
 	{"server: serializable get", 8, 0.5},
 	{"server: range of 500 keys", 57.6, 1.5},
@@ -91,7 +90,7 @@ func Test(t *testing.T, pkg string, functions map[string]func()) {
 		if !ok {
 			t.Fatalf("%s is not measured", r.What)
 		}
-		// The least of several measurements: other goroutines may allocate as well.
+		// Use the smallest of several measurements: other goroutines may allocate too.
 		got := testing.AllocsPerRun(20, f)
 		for try := 0; try < 10 && got > r.Most; try++ {
 			got = min(got, testing.AllocsPerRun(20, f))

@@ -6,17 +6,17 @@ import (
 	"math/bits"
 )
 
-// Limit is the most bytes that Find looks through: up to there a wrong answer for damage of more
-// than one bit is about one in a hundred, and the search takes a tenth of a second.
+// Limit is the maximum length for Find. Up to it, the chance of a wrong answer for damage of more
+// than one bit is about 1 %, and the search takes a tenth of a second.
 const Limit = 4 << 20
 
-// None is what Find returns if no single bit explains the difference.
+// None is the result of Find if no single bit explains the difference.
 const None = -1 << 62
 
-// Find returns the number of the one bit of b, counted from the lowest bit of its first byte, that
-// would have to be flipped for the CRC-32C of b to be want when it is got. If instead it is want
-// that has a flipped bit, the result is -1 minus the number of that bit. It is None if neither is
-// so or b is longer than Limit.
+// Find explains why the CRC-32C of b is got rather than want. It returns the number of the bit of
+// b, counted from the lowest bit of its first byte, whose flip changes the checksum from got to
+// want. If want itself differs from got in one bit, it returns -1 minus the number of that bit. It
+// returns None in all other cases and if b is longer than Limit.
 //
 // A CRC is linear: the difference of two checksums depends only on which bits differ and how far
 // from the end they are. It is computed for one bit after another, from the last one on.

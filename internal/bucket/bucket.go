@@ -14,14 +14,14 @@ import (
 	"vigil/internal/vfs"
 )
 
-// The errors of a bucket. What a Bucket returns wraps one of them, or is an error of the network,
-// the disk or the context.
+// The errors of a bucket. An error of a Bucket wraps one of these, or comes from the network, the
+// disk or the context.
 var (
 	// ErrExists: there is an object with the key.
 	ErrExists = errors.New("the object exists")
 	// ErrNotFound: there is no object with the key, or no such bucket.
 	ErrNotFound = errors.New("there is no such object")
-	// ErrDenied: the rights of the caller do not suffice.
+	// ErrDenied: the caller lacks permission.
 	ErrDenied = errors.New("permission denied")
 	// ErrLocked: the object must not be deleted yet.
 	ErrLocked = errors.New("the object is locked")
@@ -33,7 +33,7 @@ var (
 	ErrUnavailable = errors.New("the bucket is unavailable")
 )
 
-// MaxObject is the most bytes that an object has.
+// MaxObject is the maximum size of an object in bytes.
 const MaxObject = 1 << 30
 
 // ListLimit is the largest limit of List.
@@ -43,7 +43,7 @@ const ListLimit = 10_000
 type Object struct {
 	Key  string
 	Size int64
-	// Modified is when the object was written, by the clock of the bucket.
+	// Modified is the time of the write by the bucket's clock.
 	Modified time.Time
 }
 
@@ -64,23 +64,23 @@ type Bucket interface {
 	Close() error
 }
 
-// Options say how a bucket is used. The zero value is the default.
+// Options configure the use of a bucket. The zero value is the default.
 type Options struct {
 	// FS is the file system of a directory; default vfs.OS.
 	FS vfs.FS
 	// Create makes the directory of a URL with the scheme file if it does not exist. Otherwise its
 	// absence is ErrNotFound.
 	Create bool
-	// Program is the program vigil-bucket; default the file of this name next to the own
+	// Program is the path of the program vigil-bucket; default the file of this name next to this
 	// executable, then in PATH.
 	Program string
-	// Logger takes lines about the program; default none.
+	// Logger receives lines about the program; default none.
 	Logger *slog.Logger
 }
 
 // Open opens the bucket of a URL: file:///DIRECTORY, or what the program vigil-bucket accepts, for
-// instance s3://BUCKET?region=REGION&prefix=NAME/. It reads and writes nothing, so a bucket that
-// cannot be reached is an error of its calls.
+// instance s3://BUCKET?region=REGION&prefix=NAME/. It reads and writes nothing: an unreachable
+// bucket is an error of the later calls.
 func Open(ctx context.Context, address string, o Options) (Bucket, error) {
 	if o.FS == nil {
 		o.FS = vfs.OS()
@@ -114,8 +114,8 @@ func openDirectory(u *url.URL, o *Options) (Bucket, error) {
 	return NewDirectory(o.FS, u.Path, o.Create)
 }
 
-// Show returns the URL of a bucket without what may be secret: its user, and its parameters but
-// those that name a place.
+// Show returns the URL of a bucket without parts that may be secret: the user, and all parameters
+// except the ones that name a place.
 func Show(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -132,8 +132,8 @@ func Show(address string) string {
 	return out.String()
 }
 
-// ValidKey reports whether a key can be used: parts of letters, digits, ".", "-" and "_", separated
-// by slashes, of which none begins with ".", up to 512 bytes.
+// ValidKey reports whether a key is valid: parts of letters, digits, ".", "-" and "_", separated by
+// slashes, up to 512 bytes in all. No part begins with ".".
 func ValidKey(key string) bool {
 	if key == "" || len(key) > 512 {
 		return false
@@ -181,8 +181,8 @@ func All(ctx context.Context, b Bucket, prefix, after string) iter.Seq2[Object, 
 	}
 }
 
-// ReadAll returns the bytes of an object. Errors: ErrSize if there are more than limit; those of
-// Get.
+// ReadAll returns the bytes of an object. Errors: ErrSize if there are more than limit; the errors
+// of Get.
 func ReadAll(ctx context.Context, b Bucket, key string, limit int64) ([]byte, error) {
 	r, err := b.Get(ctx, key, 0)
 	if err != nil {

@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// temporary is how the names of objects begin that are being written. A crash leaves them, and
-	// they count as no objects.
+	// temporary is the prefix of the names of files under way. A crash leaves such files; they do
+	// not count as objects.
 	temporary = ".put-"
-	// leftoverAge is the age at which such a file is one that a crash has left.
+	// leftoverAge is the age from which such a file counts as left by a crash.
 	leftoverAge = 24 * time.Hour
 )
 
@@ -35,15 +35,14 @@ type directory struct {
 
 	mu struct {
 		sync.Mutex
-		// made are the directories that exist for certain.
+		// made holds directories that certainly exist.
 		made map[string]bool
-		// swept is when leftovers were last looked for in a directory.
+		// swept is the time of the last search for leftovers in each directory.
 		swept map[string]time.Time
 	}
 }
 
-// NewDirectory returns the bucket of a directory. It is created if create is set and it does not
-// exist.
+// NewDirectory returns the bucket of a directory. If create is set, it creates a missing directory.
 func NewDirectory(fsys vfs.FS, dir string, create bool) (Bucket, error) {
 	d := &directory{fs: fsys, dir: filepath.Clean(dir)}
 	d.mu.made, d.mu.swept = map[string]bool{}, map[string]time.Time{}
@@ -93,7 +92,8 @@ func (d *directory) makeDir(dir string) error {
 		return nil
 	}
 	if dir != d.dir {
-		// A directory that is away, such as a file system that is not mounted, is not made again.
+		// Do not create a directory again that has vanished, such as one of an unmounted file
+		// system.
 		if _, err := d.fs.Stat(d.dir); err != nil {
 			return err
 		}
@@ -132,7 +132,7 @@ func (d *directory) Put(ctx context.Context, key string, data []byte) error {
 	}
 	_ = d.fs.Remove(temp) // its name is one of no object
 	if err == nil || errors.Is(err, fs.ErrExist) {
-		// Also if the object exists: its writer may not have synced its name yet.
+		// Even if the object exists: its writer may not have synced its name yet.
 		err = errors.Join(err, d.fs.SyncDir(dir))
 	}
 	if err == nil {
@@ -142,8 +142,8 @@ func (d *directory) Put(ctx context.Context, key string, data []byte) error {
 }
 
 // sweep removes the files that crashes have left in a directory, of any process, once in
-// leftoverAge. Ages are by the clock of the directory: latest was written just now. What cannot be
-// removed remains for the next time.
+// leftoverAge. Ages are by the clock of the directory: latest was written just now. Files that it
+// cannot remove remain for the next time.
 func (d *directory) sweep(ctx context.Context, dir, latest string) {
 	d.mu.Lock()
 	last, done := d.mu.swept[dir]
@@ -182,9 +182,9 @@ func checkPut(ctx context.Context, key string, size int) error {
 	return ctx.Err()
 }
 
-// syncFound makes the names durable that were found in a directory: their writer may have died
-// before it did. The content of an object is synced before it has its name. Where nothing can be
-// written, nothing needs it.
+// syncFound makes the names found in a directory durable: their writer may have died before it did
+// that. It synced the content of an object before it gave it the name. A read-only directory needs
+// no sync.
 func (d *directory) syncFound(dir string) error {
 	if err := d.fs.SyncDir(dir); !errors.Is(err, syscall.EROFS) {
 		return err
@@ -220,7 +220,7 @@ func checkKey(ctx context.Context, key string) error {
 	return ctx.Err()
 }
 
-// fileReader is a file that is read from an offset on, as long as a context allows it.
+// fileReader reads a file from an offset on until its context ends.
 type fileReader struct {
 	ctx  context.Context
 	r    io.Reader
@@ -288,7 +288,7 @@ func (w *dirWalk) folder(folder string) error {
 		key := folder + name
 		st, err := w.d.fs.Stat(w.d.path(key))
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // deleted meanwhile
+		case errors.Is(err, fs.ErrNotExist): // deleted since
 		case err != nil:
 			return err
 		case st.IsDir():

@@ -28,14 +28,14 @@ const (
 	// programName is the name of the program.
 	programName = "vigil-bucket"
 	socketName  = "socket"
-	// DirPrefix is how the name of the private directory of the socket begins.
+	// DirPrefix is the prefix of the name of the socket's private directory.
 	DirPrefix = programName + "-"
 	// Ready is the first line that the program prints when it serves.
 	Ready = "ready"
 	// Trailer is the HTTP trailer in which the program names the error that has ended an object
 	// before its end.
 	Trailer = "Vigil-Error"
-	// startTimeout limits the time until then.
+	// startTimeout limits the time until that line.
 	startTimeout = 30 * time.Second
 	// callTimeout limits a call, and the time without any byte of an object that is read. A Put has
 	// more time, by SlowestRate: the program takes the object at once, and answers when the storage
@@ -43,12 +43,12 @@ const (
 	callTimeout = 2 * time.Minute
 	// minPause and maxPause limit the time between two starts of a program that ends by itself.
 	minPause, maxPause = time.Second, 30 * time.Second
-	// maxError is the longest text of an error that is read, maxList the longest answer to a list.
+	// maxError is the maximum length of an error's text, maxList of an answer to a list.
 	maxError, maxList = 1 << 10, 64 << 20
 )
 
-// SlowestRate is how many bytes of an object a bucket should take in a second: whoever limits the
-// time of a Put adds the time that the object takes at this rate.
+// SlowestRate is the slowest expected rate of a Put in bytes per second: a time limit of a Put
+// includes the time of the object at this rate.
 const SlowestRate = 64 << 10
 
 // Statuses are the HTTP statuses that the program answers for the errors of this package.
@@ -59,8 +59,8 @@ var Statuses = []struct {
 	{ErrDenied, http.StatusForbidden}, {ErrLocked, http.StatusLocked},
 	{ErrKey, http.StatusBadRequest}}
 
-// program is a Bucket that is served by a child process on a socket in a private directory. The
-// process is started at the first call, and again at a call after it has ended.
+// program is a Bucket that a child process serves on a socket in a private directory. The first
+// call starts the process; a call after its end starts it again.
 type program struct {
 	path    string
 	address string
@@ -70,13 +70,13 @@ type program struct {
 		sync.Mutex
 		closed bool
 		child  *child
-		// err is why the last start failed or the last process ended; until notBefore there is no
-		// other start.
+		// err is the reason why the last start failed or the last process ended. The next start is
+		// not before notBefore.
 		err       error
 		notBefore time.Time
 		pause     time.Duration
 	}
-	// starting is held while a process is started.
+	// starting is held during the start of a process.
 	starting chan struct{}
 }
 
@@ -100,8 +100,8 @@ func openProgram(_ context.Context, u *url.URL, o *Options) (Bucket, error) {
 	return p, nil
 }
 
-// findProgram returns the path of the program: the one that is given, the one next to the own
-// executable, or the one in PATH.
+// findProgram returns the path of the program: the given one, the one next to this executable, or
+// the one in PATH.
 func findProgram(given string) (string, error) {
 	if given != "" {
 		return given, nil
@@ -156,7 +156,7 @@ func (p *program) running(ctx context.Context) (*child, error) {
 	return c, nil
 }
 
-// failedLocked notes why there is no process, and when the next one is started.
+// failedLocked records why there is no process, and when the next one may start.
 func (p *program) failedLocked(err error) {
 	p.mu.err = err
 	p.mu.pause = min(max(2*p.mu.pause, minPause), maxPause)
@@ -185,12 +185,12 @@ func (p *program) watch(c *child, began time.Time) {
 		slog.String("program", p.path), slog.Any("error", p.mu.err))
 }
 
-// leftAge is the age at which a directory without a process that listens in it is one that was
-// left: a process begins to listen within startTimeout.
+// leftAge is the age from which a directory without a listening process counts as left over: a
+// process begins to listen within startTimeout.
 const leftAge = 2 * startTimeout
 
-// sweep removes the directories of processes that were killed together with the program that had
-// started them. Those of others, which cannot be removed, stay.
+// sweep removes the directories of processes that were killed together with their parent.
+// Directories of other users, which it cannot remove, stay.
 func sweep() {
 	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), DirPrefix+"*"))
 	for _, dir := range dirs {
@@ -331,7 +331,7 @@ func (p *program) call(ctx context.Context, method, path string, query url.Value
 			kind = k.Err
 		}
 	}
-	// The program's text may begin with that of the kind.
+	// The program's text may begin with the text of the kind.
 	rest := strings.TrimPrefix(strings.TrimSpace(string(text)), kind.Error()+": ")
 	return nil, fmt.Errorf("bucket: %s %s: %w: %s", strings.ToLower(method), path, kind, rest)
 }

@@ -1,9 +1,9 @@
-// Package folders lists one level of keys like a directory: the keys with a prefix, of which those
-// that have a separator after the prefix are one line, a folder. It does no I/O: the caller reads
-// the pages of keys, all at one revision.
+// Package folders lists one level of keys like a directory. Among the keys with a prefix, all keys
+// with the same part up to the next separator form one line, a folder. It does no I/O: the caller
+// reads the pages of keys, all at one revision.
 //
-//  1. A listing reads no key below a folder but the first ones: it continues at the first key after
-//     the folder. The work is that of the lines, whatever the number of keys.
+//  1. A listing reads only the first keys of a folder and continues at the first key after it. The
+//     work is proportional to the lines, not to the keys.
 //  2. Entries come in the order of the keys, each once.
 package folders
 
@@ -15,22 +15,22 @@ import (
 	"slices"
 )
 
-// Bounds of a page. What a page has of a folder is read in vain; without folders larger pages need
-// fewer calls.
+// Bounds of a page. Further keys of a folder in a page are wasted reads; without folders, larger
+// pages need fewer calls.
 const (
 	firstPage   = 100
 	largestPage = 1000
 	pageBytes   = 64 << 10 // of keys in a page: the next one after more of them is small
 )
 
-// ErrPage is the error of a page with other keys than those that were asked for.
+// ErrPage reports a page with keys outside the requested range.
 var ErrPage = errors.New("not the keys that were asked for")
 
 // Entry is a line: a key, or a folder.
 type Entry[K any] struct {
 	// Key is the key, or the first one of the folder.
 	Key []byte
-	// Item is what the page has for Key.
+	// Item is the item of the page for Key.
 	Item K
 	// Folder is the prefix of all keys of the folder, nil if the entry is a key.
 	Folder []byte
@@ -40,9 +40,9 @@ type Entry[K any] struct {
 // the range has further ones.
 type Page[K any] func(key, end []byte, limit int64) (items []K, more bool, err error)
 
-// Walk iterates over the entries of the keys with a prefix, from the key start on if that is later.
-// keyOf returns the key of an item. An empty separator makes no folders. An error is yielded
-// without an entry, and is the last one.
+// Walk iterates over the entries of the keys with a prefix, beginning at the key start if that is
+// later. keyOf returns the key of an item. An empty separator makes no folders. Walk yields an
+// error without an entry, and ends after it.
 func Walk[K any](prefix, start, separator []byte, keyOf func(K) []byte,
 	read Page[K]) iter.Seq2[Entry[K], error] {
 	return func(yield func(Entry[K], error) bool) {
@@ -108,7 +108,7 @@ func folderOf(key, prefix, separator []byte) []byte {
 	return key[:len(prefix)+at+len(separator)]
 }
 
-// End returns the end of the range of keys with a prefix, as the API wants it.
+// End returns the end of the range of keys with a prefix, in the form of the API.
 func End(prefix []byte) []byte {
 	for i := len(prefix) - 1; i >= 0; i-- {
 		if prefix[i] < 255 {
@@ -121,7 +121,7 @@ func End(prefix []byte) []byte {
 // Unbounded reports whether a range with this end has all keys from its first one on.
 func Unbounded(end []byte) bool { return len(end) == 1 && end[0] == 0 }
 
-// From returns the first key of a range as the API wants it.
+// From returns the first key of a range in the form of the API.
 func From(key []byte) []byte {
 	if len(key) == 0 {
 		return []byte{0}

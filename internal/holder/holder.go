@@ -1,6 +1,6 @@
-// Package holder finds the process that holds an address or the lock of a file, for the error of
-// another that wants it. It only reads what the kernel shows, and knows nothing where the kernel
-// shows nothing: on other systems than Linux, of processes of other users and in other namespaces.
+// Package holder finds the process that holds an address or the lock of a file, so that an error
+// can name it. It only reads what the kernel shows. It finds nothing on systems other than Linux,
+// and no processes of other users or in other namespaces.
 package holder
 
 import (
@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// describe returns the name and the number of a process. Any user can choose the name of one, so it
-// is made printable ASCII.
+// describe returns the name and the number of a process. It replaces characters of the name that
+// are not printable ASCII, since any user can choose a name.
 func describe(pid int) string {
 	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 	if err != nil {
@@ -57,8 +57,7 @@ func OfAddress(network, address string) string {
 	return ""
 }
 
-// OfLock returns the name and the number of the process that has locked a file, empty if it is not
-// known.
+// OfLock returns the name and the number of the process that has locked a file, empty if unknown.
 func OfLock(file string) string {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -95,7 +94,7 @@ func OfLock(file string) string {
 	return ""
 }
 
-// hasOpen reports whether a process is seen to have a file open.
+// hasOpen reports whether this process can see that another one has a file open.
 func hasOpen(pid int, file fs.FileInfo) bool {
 	descriptors, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
 	return slices.ContainsFunc(descriptors, func(d string) bool {

@@ -14,11 +14,10 @@ import (
 const (
 	// MaxString is the limit of a message, a key or a value of a line, in bytes with its escapes,
 	// and MaxErrorString the limit in a line at level error, which may hold a stack. A longer text
-	// is cut, and its length without escapes is added.
+	// is cut, and followed by its length without escapes.
 	MaxString      = 1 << 10
 	MaxErrorString = 8 << 10
-	// MaxFields is the number of bytes of attributes after which the other attributes of a line are
-	// left out.
+	// MaxFields is the number of bytes of attributes after which a line omits further attributes.
 	MaxFields = 16 << 10
 )
 
@@ -67,7 +66,7 @@ func fitting(s string, limit int) (end, written int) {
 	return end, written
 }
 
-// attr returns an attribute as the line has it, and false for an empty attribute, an empty group
+// attr returns the bounded form of an attribute, and false for an empty attribute, an empty group
 // and a nil error.
 func (b *bound) attr(a slog.Attr) (slog.Attr, bool) {
 	v := a.Value.Resolve()
@@ -90,8 +89,7 @@ func (b *bound) attrs(list []slog.Attr) (out []slog.Attr) {
 	return out
 }
 
-// value returns what the line has for a value: a bounded text, or the value if zap needs no bound
-// for it.
+// value returns the bounded text of a value, or the value itself if it needs no bound.
 func (b *bound) value(v slog.Value) slog.Value {
 	switch v.Kind() {
 	case slog.KindString:

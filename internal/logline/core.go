@@ -18,7 +18,7 @@ import (
 // timeFormat is ISO 8601 with microseconds, like etcd's.
 const timeFormat = "2006-01-02T15:04:05.999999Z0700"
 
-// output takes whole lines.
+// output accepts whole lines.
 type output interface {
 	write(level zapcore.Level, line []byte)
 }
@@ -83,7 +83,7 @@ func (c core) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	return nil
 }
 
-// lostLines returns the line about lines that an output did not take.
+// lostLines returns the line that reports lines lost by an output.
 func (c core) lostLines(n uint64) []byte {
 	e := zapcore.Entry{Level: zapcore.WarnLevel, Time: time.Now(), Message: "lines were left out"}
 	line, err := c.EncodeEntry(e,
@@ -103,8 +103,8 @@ func (c core) Sync() error { return nil }
 
 var buffers = buffer.NewPool()
 
-// printable returns s with escapes for what a terminal acts on, control and format characters and
-// bytes that are no UTF-8. What is JSON stays the same JSON.
+// printable escapes everything in s on which a terminal acts: control and format characters and
+// invalid UTF-8. JSON keeps its meaning.
 func printable(s string) string {
 	if utf8.ValidString(s) &&
 		!strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {

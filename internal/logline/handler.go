@@ -8,8 +8,8 @@ import (
 	"go.uber.org/zap/exp/zapslog"
 )
 
-// handler bounds the number and the texts of records, and passes them to zap's handler. sites is
-// nil if the number is not bounded.
+// handler bounds the number and the texts of records, and passes them to zap's handler. If sites is
+// nil, the number is not bounded.
 type handler struct {
 	zap   slog.Handler
 	root  slog.Handler // without attributes and groups, for lines about other lines
@@ -34,7 +34,7 @@ func (h *handler) Handle(ctx context.Context, r slog.Record) error {
 	var dropped uint64
 	if h.sites != nil && r.Level >= slog.LevelInfo {
 		var ok bool
-		if dropped, ok = h.sites.take(&r); !ok {
+		if dropped, ok = h.sites.admit(&r); !ok {
 			return nil
 		}
 		for _, quiet := range h.sites.quiet() {

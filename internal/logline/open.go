@@ -21,19 +21,19 @@ const (
 	Journal = "systemd/journal"
 )
 
-// Config is what Open needs.
+// Config configures Open.
 type Config struct {
-	// Level is the least severity that is logged. The zero value is slog.LevelInfo.
+	// Level is the lowest severity to log. The zero value is slog.LevelInfo.
 	Level slog.Level
 	// Console writes lines for people instead of JSON.
 	Console bool
 	// Outputs are the constants above, or paths of files to append to. An empty list is Default.
 	Outputs []string
-	// Rotation, if set, replaces a large or old file by a new one.
+	// Rotation, if set, replaces a large or old file with a new one.
 	Rotation *Rotation
 }
 
-// Rotation says when a log file is replaced by a new one, in the form of etcd's flag. Sizes are in
+// Rotation says when to replace a log file with a new one, in the form of etcd's flag. Sizes are in
 // megabytes, where 0 means 100, and ages in days. 0 days or 0 old files mean no limit.
 type Rotation struct {
 	MaxSize    int  `json:"maxsize"`
@@ -119,7 +119,7 @@ func open(out string, r *Rotation) (output, error) {
 		}
 		return toJournal{}, nil
 	}
-	// An error is reported at the start and not at the first line.
+	// This reports an error at the start instead of at the first line.
 	f := reopener(&file{path: out})
 	if r != nil {
 		f = &rotated{Logger: lumberjack.Logger{Filename: out, MaxSize: r.MaxSize, MaxAge: r.MaxAge,
@@ -151,7 +151,7 @@ func (l *Log) Flush() error {
 	return errors.Join(errs...)
 }
 
-// Close writes the lines that wait, as Flush, and closes the files. Later lines are lost.
+// Close writes the waiting lines as Flush does, and closes the files. Later lines are lost.
 func (l *Log) Close() error {
 	var errs []error
 	for _, q := range l.queues {

@@ -11,8 +11,7 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 )
 
-// writer writes lines. After a line of which only a part was written, as on a full disk, it begins
-// a new one.
+// writer writes lines. After a partly written line, as on a full disk, it begins a new one.
 type writer struct{ torn bool }
 
 func (l *writer) writeLine(w io.Writer, line []byte) (n int, err error) {
@@ -56,8 +55,7 @@ func (f *file) reopen() error {
 
 func (f *file) close() error { return f.f.Close() }
 
-// endsInPart reports whether the last line of a file has no end: a crash, or a full disk, has left
-// it.
+// endsInPart reports whether the last line of a file is incomplete after a crash or a full disk.
 func endsInPart(path string) bool {
 	st, err := os.Stat(path)
 	if err != nil || !st.Mode().IsRegular() || st.Size() == 0 {
@@ -73,15 +71,14 @@ func endsInPart(path string) bool {
 	return err == nil && last[0] != '\n'
 }
 
-// rotated is a file that is replaced when it is large or old.
+// rotated is a file that rotates when it is large or old.
 type rotated struct {
 	writer
 	lumberjack.Logger
 }
 
 func (r *rotated) write(_ zapcore.Level, line []byte) {
-	// A file that cannot be replaced, for instance without rights in its directory, becomes larger
-	// instead.
+	// A file that cannot rotate, for instance without permission in its directory, keeps growing.
 	if n, err := r.writeLine(&r.Logger, line); err != nil && n == 0 {
 		f := file{writer: r.writer, path: r.Filename}
 		if f.reopen() == nil {

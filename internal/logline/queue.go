@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// MaxQueued limits the bytes of lines that wait for an output. Lines above it are left out and
+	// MaxQueued limits the bytes of lines that wait for an output. Lines above it are dropped and
 	// counted.
 	MaxQueued = 4 << 20
 	// flushTimeout is how long Close, Flush and Reopen wait for an output that takes no lines.
 	flushTimeout = time.Second
 )
 
-// queue is an output whose lines are written by a goroutine of its own: whoever logs must not wait
-// for a full pipe, a stopped terminal or a disk that hangs.
+// queue is an output with its own writing goroutine: callers that log must not wait for a full
+// pipe, a stopped terminal or a hanging disk.
 type queue struct {
 	out output
-	// lost returns the line about so many lines that were left out.
+	// lost returns the line that reports a number of dropped lines.
 	lost func(n uint64) []byte
-	// using is held while out is used.
+	// using guards the use of out.
 	using sync.Mutex
 
 	mu struct {
@@ -67,7 +67,7 @@ func (q *queue) write(level zapcore.Level, line []byte) {
 
 func (q *queue) run() {
 	for {
-		lines, lost := q.take()
+		lines, lost := q.takeLines()
 		if lines == nil {
 			return
 		}
@@ -84,9 +84,9 @@ func (q *queue) run() {
 	}
 }
 
-// take waits for lines and returns them, and how many were left out after them; nothing after
-// close.
-func (q *queue) take() (lines []queued, lost uint64) {
+// takeLines waits for lines and returns them, and the number of lines dropped after them. After
+// close it returns nothing.
+func (q *queue) takeLines() (lines []queued, lost uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.mu.writing = false
@@ -105,8 +105,8 @@ func (q *queue) written(n int) {
 	q.mu.bytes -= n
 }
 
-// flush waits until all lines are written, for flushTimeout at most. An error says how many bytes
-// are left.
+// flush waits until all lines are written, for flushTimeout at most. The error has the number of
+// bytes left.
 func (q *queue) flush() error {
 	late := false
 	timer := time.AfterFunc(flushTimeout, func() {

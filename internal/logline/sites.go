@@ -12,13 +12,13 @@ const (
 	// MaxRate is the number of lines a second that it may log continuously.
 	MaxRate = 10
 
-	// Wrappers log for many places: the beginning of the message, which no client chooses,
-	// distinguishes them.
+	// Wrappers log for many places. The beginning of the message distinguishes them; no client
+	// chooses it.
 	siteText = 24
 	maxSites = 1024
 )
 
-// site is a place in the code that logs.
+// site identifies a place in the code that logs.
 type site struct {
 	pc   uintptr
 	text string
@@ -41,8 +41,8 @@ type sites struct {
 		sync.Mutex
 		credits map[site]*credit
 		swept   time.Time
-		// dropping is the number of sites with dropped lines; looked is when they were last looked
-		// at.
+		// dropping is the number of sites with dropped lines; looked is the time of their last
+		// check.
 		dropping int
 		looked   time.Time
 	}
@@ -54,9 +54,9 @@ func newSites() *sites {
 	return s
 }
 
-// take reports whether a record is logged, and the number of dropped records of its site since the
-// last logged record.
-func (s *sites) take(r *slog.Record) (dropped uint64, ok bool) {
+// admit reports whether to log a record, and the number of dropped records of its site since the
+// last logged one.
+func (s *sites) admit(r *slog.Record) (dropped uint64, ok bool) {
 	at := site{r.PC, r.Message[:min(siteText, len(r.Message))]}
 	now := s.now()
 	s.mu.Lock()
@@ -101,7 +101,7 @@ func (s *sites) reported(c *credit) (dropped uint64) {
 const fullCredit = MaxBurst / MaxRate * time.Second
 
 // quiet returns records for the sites that have dropped lines and logged none since: no line of
-// theirs would report it.
+// these sites would report the drops.
 func (s *sites) quiet() (list []slog.Record) {
 	now := s.now()
 	s.mu.Lock()

@@ -7,7 +7,7 @@ import "runtime/debug"
 // nothing changes them at run time.
 var Version = "0.1.0"
 
-// revision is the source revision in builds that do not record it, empty in others.
+// revision is the source revision in builds whose build info lacks it, empty in other builds.
 var revision string
 
 // APIVersion is the version of etcd that the programs behave as, the level of the API with a patch
@@ -15,8 +15,8 @@ var revision string
 const APIVersion = "3.7.3"
 
 // Source returns the commit that the program was built from, and whether the tree had changes that
-// are not in it: "clean" or "modified". Both are "unknown" if the build did not record them, as with
-// -buildvcs=false.
+// are not in it: "clean" or "modified". Both are "unknown" if the build did not record them, as
+// with -buildvcs=false.
 func Source() (commit, tree string) {
 	if revision != "" {
 		return revision, "clean" // a release is not built from files that differ from the commit

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// bare matches words that all shells take as they are: zsh expands brackets and a word that begins
+// bare matches words that need no quotes in any shell. zsh expands brackets and a word that begins
 // with an equals sign.
 var bare = regexp.MustCompile(`^[A-Za-z0-9/._:@%+,-][A-Za-z0-9/._:@%+=,-]*$`)
 
-// outside are the characters that no shell takes in single quotes: a quote, and a backslash, which
-// fish takes as an escape there.
+// outside holds the characters that cannot stand in single quotes in every shell: a quote, and a
+// backslash, which is an escape there in fish.
 var outside = strings.NewReplacer(`'`, `'\''`, `\`, `'\\'`)
 
-// QuoteWords returns words as a shell takes them: one of POSIX, zsh or fish.
+// QuoteWords quotes words for a shell: POSIX, zsh and fish read them alike.
 func QuoteWords(words ...string) string {
 	list := make([]string, len(words))
 	for i, w := range words {

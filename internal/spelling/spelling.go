@@ -1,9 +1,10 @@
-// Package spelling finds the word that somebody has probably meant, and writes words for a shell.
+// Package spelling finds the word that a misspelled one probably means, and quotes words for a
+// shell.
 package spelling
 
-// Nearest returns the known word that is most like a word with a mistake, the first one of several,
-// or "" if none is like it. A word may differ in one of three letters: inserted, left out,
-// replaced, or exchanged with the next one.
+// Nearest returns the known word that is most similar to a misspelled one, the first of several, or
+// "" if none is similar. A word may differ in one of three letters: inserted, left out, replaced,
+// or exchanged with the next one.
 func Nearest(word string, known []string) string {
 	best, least := "", max(1, len(word)/3)+1
 	for _, k := range known {

@@ -32,7 +32,7 @@ import (
 // perMillion is the unit of Config.SamplingRate.
 const perMillion = 1_000_000
 
-// Config is what Open needs.
+// Config configures Open.
 type Config struct {
 	// Address is HOST:PORT of the collector, default localhost:4317. The connection has no TLS,
 	// like etcd's.
@@ -40,8 +40,8 @@ type Config struct {
 	// ServiceName is the same for all members, default "etcd". InstanceID is different for each
 	// member; it may be empty.
 	ServiceName, InstanceID string
-	// SamplingRate is how many of a million traces that begin here are exported. A trace of a
-	// client is exported if the client has sampled it.
+	// SamplingRate is the share of the traces that begin here to export, in a million. A client's
+	// trace is exported if the client sampled it.
 	SamplingRate int
 }
 
@@ -58,7 +58,7 @@ type Tracer struct {
 	tracer   trace.Tracer
 }
 
-// Open begins to export. The collector need not be reachable.
+// Open starts the export of spans. The collector need not be reachable.
 func Open(ctx context.Context, c Config) (*Tracer, error) {
 	c = c.WithDefaults()
 	if c.SamplingRate < 0 || c.SamplingRate > perMillion {

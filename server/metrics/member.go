@@ -9,7 +9,7 @@ import (
 	"vigil/internal/member/replica"
 )
 
-// memberState is what memberCollector reads for one scrape.
+// memberState holds the values that memberCollector reads for one scrape.
 type memberState struct {
 	replica.Status
 	replica.Metrics

@@ -43,7 +43,7 @@ func (c membersCollector) Collect(ch chan<- prometheus.Metric) {
 		float64(learners), "learner")
 }
 
-// Features are the feature gates of etcd that can be switched on and off here.
+// Features are the etcd feature gates that Vigil can switch.
 type Features struct{ CompactHashCheck, InitialCorruptCheck, SetMemberLocalAddr bool }
 
 // collector exports the state of etcd's feature gates by what this program does: remaining TTLs of

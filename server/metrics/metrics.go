@@ -3,9 +3,8 @@
 //
 //	registry, err := metrics.NewRegistry(metrics.Sources{Replica: r, Ranges: budget}, rpcMetrics, peerCollector)
 //
-// The collectors read the parts at the moment of a scrape: the parts count for themselves and know
-// nothing of Prometheus. Names and labels are an interface for users. Dashboards and alerts depend
-// on them.
+// The collectors read the parts at each scrape: the parts keep plain counters and do not depend on
+// Prometheus. Names and labels are an interface for users: dashboards and alerts depend on them.
 package metrics
 
 import (
@@ -27,7 +26,7 @@ type Sources struct {
 	// Archiver is nil without an archive.
 	Archiver *archiver.Archiver
 	Features Features
-	// Certificates are those of clients and of members.
+	// Certificates are the certificates for clients and for members.
 	Certificates []Certificates
 }
 
@@ -97,7 +96,7 @@ func (t *table[S]) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (t *table[S]) Collect(ch chan<- prometheus.Metric) { t.collect(ch) }
 
-// collect is Collect that returns what it read.
+// collect is Collect that also returns the value it read.
 func (t *table[S]) collect(ch chan<- prometheus.Metric) S {
 	s := t.source()
 	for _, r := range t.readings {

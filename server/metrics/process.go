@@ -12,7 +12,7 @@ import (
 	"vigil/internal/release"
 )
 
-// fileDescriptors are the numbers of open files of the process, and of files that it may have open.
+// fileDescriptors holds the number of open files of the process and its limit.
 type fileDescriptors struct{ used, limit uint64 }
 
 var processCollector = &table[fileDescriptors]{source: readFileDescriptors,

@@ -12,7 +12,7 @@ import (
 	"vigil/internal/store/mvcc"
 )
 
-// operations are the durations and counts of requests, and of what the store did for them.
+// operations holds the durations and counts of requests and of the store's work for them.
 type operations struct {
 	timing.Snapshot
 	counts mvcc.Counts

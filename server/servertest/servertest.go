@@ -1,6 +1,6 @@
 // Package servertest runs a cluster of one member in the process of a test, for packages whose
-// tests need a server and do not care how it is run. What depends on processes, disks and networks
-// is tested in the module test.
+// tests need a server and do not care how it is run. Tests that depend on processes, disks and
+// networks are in the module test.
 package servertest
 
 import (

@@ -6,7 +6,7 @@
 //	DELETE /object/KEY                        204
 //	GET    /list?prefix=P&after=A&limit=N     200 with a JSON array of key, size and modified
 //
-// An error has the status of its kind and one line of text, without what may be secret.
+// An error has the status of its kind and one line of text without secrets.
 package serve
 
 import (
@@ -132,8 +132,8 @@ var (
 	secrets = regexp.MustCompile(`(?i)secret|token|password|_key|sas|connection_string|credentials`)
 )
 
-// Text returns the text of an error in one line of limited length. The parameters of URLs are left
-// out, and so are the values of variables of the environment with credentials.
+// Text returns the text of an error in one line of limited length. It omits the parameters of URLs
+// and the values of environment variables with credentials.
 func Text(err error) string {
 	text := query.ReplaceAllString(strings.Join(strings.Fields(err.Error()), " "), "?...")
 	for _, v := range os.Environ() {
@@ -149,8 +149,8 @@ func Text(err error) string {
 }
 
 // Main is the program: it reads the URL of a bucket from the first line of its input, opens the
-// bucket, listens on a socket, and serves until its input ends, which it does with the process that
-// has started the program. It prints "ready", or a line with the error, which it returns too.
+// bucket, listens on a socket, and serves until its input ends, at the latest with the process that
+// started it. It prints "ready", or a line with the error, which it returns too.
 func Main(ctx context.Context, socket string, in io.Reader, out io.Writer,
 	open func(ctx context.Context, url string) (bucket.Bucket, error)) (err error) {
 	defer func() {
@@ -174,8 +174,8 @@ func Main(ctx context.Context, socket string, in io.Reader, out io.Writer,
 	if err != nil {
 		return err
 	}
-	// The process that has made the directory of the socket may have been killed. The socket goes
-	// with the listener.
+	// The process that made the directory of the socket may have been killed. Closing the listener
+	// removes the socket.
 	if dir := filepath.Dir(socket); strings.HasPrefix(filepath.Base(dir), bucket.DirPrefix) {
 		defer os.Remove(dir)
 	}

@@ -13,14 +13,14 @@ import (
 type Limits struct{ Clients, Members, Metrics *portmux.Limit }
 
 const (
-	// leastReserve is the least number of file descriptors reserved for segments, the raft log and
-	// connections to other members. A quarter of all descriptors is reserved, because a large store
-	// has many segments.
+	// leastReserve is the smallest number of file descriptors reserved for segments, the raft log
+	// and connections to other members. A quarter of all descriptors is reserved, because a large
+	// store has many segments.
 	leastReserve = 150
 	// Bounds of the limits for members and for metrics.
 	leastMembers, mostMembers = 16, 1024
 	leastMetrics, mostMetrics = 8, 256
-	// leastClients is the least limit for clients.
+	// leastClients is the smallest limit for clients.
 	leastClients = 16
 )
 

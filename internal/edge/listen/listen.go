@@ -46,7 +46,7 @@ func Open(u string, o Options) (net.Listener, error) {
 	return l, nil
 }
 
-// reason is an error whose text says what it means.
+// reason is an error with a text that explains it.
 type reason struct {
 	error
 	text string
@@ -55,16 +55,16 @@ type reason struct {
 func (r *reason) Error() string { return r.text }
 func (r *reason) Unwrap() error { return r.error }
 
-// mostSocketPath is the most bytes of the path of a Unix socket.
+// mostSocketPath is the maximum length of the path of a Unix socket in bytes.
 const mostSocketPath = 107
 
-// errNoSocket reports that a file is in the place of a socket.
+// errNoSocket reports that the path of a socket names another kind of file.
 var errNoSocket = errors.New("the file exists and is not a socket")
 
-// errForeignSocket reports that this user may not connect to the socket in the place of its own.
+// errForeignSocket reports that the path names a socket to which this user may not connect.
 var errForeignSocket = errors.New("permission denied: another user has made the socket")
 
-// explain says in an error of the system what it means, and what to do.
+// explain adds to an error of the system what it means and what to do.
 func (o *Options) explain(err error, network, addr string) error {
 	flag := o.Flag
 	if flag == "" {
@@ -96,8 +96,7 @@ func (o *Options) explain(err error, network, addr string) error {
 	return &reason{err, text}
 }
 
-// removeStaleSocket removes a socket file without a listener, which remains after a process was
-// killed.
+// removeStaleSocket removes a socket file without a listener, as a killed process leaves it.
 func removeStaleSocket(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -34,8 +34,8 @@ const Prefix = "/console/docs/"
 // policy is the Content-Security-Policy of all answers. A picture may have styles of its own.
 const policy = "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// lineBreak is the only HTML in a page that is kept: a cell of a table has no other way to begin a
-// line.
+// lineBreak is the only HTML that a page may contain: Markdown has no other line break inside a
+// table cell.
 const lineBreak = "<br>"
 
 // index is the page of a directory.
@@ -139,7 +139,8 @@ func (m *manual) find(name string) (file string, isDir bool) {
 	return "", false
 }
 
-// render returns a page as HTML. top leads from its address to that of all pages.
+// render returns a page as HTML. top is the relative link from its address to the root of the
+// manual.
 func (m *manual) render(name, top string, source []byte) ([]byte, error) {
 	doc := m.markdown.Parser().Parse(text.NewReader(source),
 		parser.WithContext(parser.NewContext(parser.WithIDs(anchors{}))))
