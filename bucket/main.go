@@ -58,7 +58,8 @@ func main() {
 		return
 	case *socket == "" || flags.NArg() > 0:
 		fmt.Fprintln(os.Stderr,
-			"vigil-bucket is started by vigil and vigilctl for an archive in object storage: see docs/operations/archive.md")
+			"vigil-bucket is started by vigil and vigilctl for an archive in object storage: see "+
+				"docs/operations/archive.md")
 		os.Exit(2)
 	}
 	// The output is for the process that has started this one. Libraries print warnings there.

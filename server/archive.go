@@ -51,11 +51,13 @@ func (a *Archive) validate() error {
 		// The errors of package url contain the URL, which may be secret.
 		switch u, err := url.Parse(a.URL); {
 		case err != nil || u.Scheme == "":
-			bad("--archive: it is not a URL such as file:///srv/archive or s3://BUCKET?region=REGION&prefix=NAME/")
+			bad("--archive: it is not a URL such as file:///srv/archive or " +
+				"s3://BUCKET?region=REGION&prefix=NAME/")
 		case u.Scheme == "file" && u.Host != "" && u.User == nil:
 			bad("--archive: %q: a directory is file:///DIRECTORY with three slashes", a.URL)
 		case u.User != nil:
-			bad("--archive: a user or a password does not belong into the URL: set the environment variables of the cloud's programs")
+			bad("--archive: a user or a password does not belong into the URL: set the " +
+				"environment variables of the cloud's programs")
 		}
 	}
 	if err := archive.CheckRecipients(a.Recipients); err != nil {

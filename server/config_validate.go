@@ -95,7 +95,8 @@ func (c Config) Validate() error {
 		bad("--auto-compaction-mode, --auto-compaction-retention: %w", err)
 	}
 	if c.ForceNewCluster && c.InitialClusterState == "existing" {
-		bad("--force-new-cluster: not allowed with --initial-cluster-state=existing: it uses existing data")
+		bad("--force-new-cluster: not allowed with --initial-cluster-state=existing: it uses " +
+			"existing data")
 	}
 	if c.InitialClusterState != "new" && c.InitialClusterState != "existing" {
 		bad(`--initial-cluster-state: %q is neither "new" nor "existing"`, c.InitialClusterState)

@@ -190,7 +190,8 @@ func (c consoleCalls) answerWatchers(question []byte) ([]byte, error) {
 func (c consoleCalls) checkRights(revision uint64) error {
 	if revision < c.m.replica.Access.Revision() {
 		return &peer.Error{Code: peer.CodeFailed,
-			Text: "users or roles have changed, which the member that asks does not know: open the console of this member"}
+			Text: "users or roles have changed, which the member that asks does not know: open " +
+				"the console of this member"}
 	}
 	return nil
 }

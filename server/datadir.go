@@ -18,7 +18,9 @@ func lockDataDir(fsys vfs.FS, dir string) (io.Closer, error) {
 	for _, sign := range []string{"member", filepath.Join("snap", "db")} {
 		switch _, err := fsys.Stat(filepath.Join(dir, sign)); {
 		case err == nil:
-			return nil, fmt.Errorf("data directory %s holds the data of an etcd member (%s); choose another --data-dir, which vigilctl snapshot restore can fill from it", dir, sign)
+			return nil, fmt.Errorf("data directory %s holds the data of an etcd member (%s); "+
+				"choose another --data-dir, which vigilctl snapshot restore can fill "+
+				"from it", dir, sign)
 		case !errors.Is(err, fs.ErrNotExist):
 			return nil, fmt.Errorf("data directory %s: %w", dir, err)
 		}
@@ -42,5 +44,6 @@ func inUse(what, dir, lock string) error {
 	if by != "" {
 		by = " (" + by + ")"
 	}
-	return fmt.Errorf("%s %s is in use by another process%s: stop that, or give this member a --data-dir of its own", what, dir, by)
+	return fmt.Errorf("%s %s is in use by another process%s: stop that, or give this member a "+
+		"--data-dir of its own", what, dir, by)
 }

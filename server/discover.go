@@ -35,7 +35,9 @@ func (m *Member) findMembers(ctx context.Context) (members []cluster.Member,
 	before = true
 	switch {
 	case c.Discovery.Registry() && c.InitialClusterState == "existing":
-		return nil, false, configError(errors.New("discovery URL should not be set when joining existing initial cluster: leave out either --discovery-endpoints or --initial-cluster-state=existing"))
+		return nil, false, configError(errors.New("discovery URL should not be set when joining " +
+			"existing initial cluster: leave out either --discovery-endpoints or " +
+			"--initial-cluster-state=existing"))
 	case c.Discovery.Registry():
 		m.startup.await(health.ForMembers,
 			"all members to register at "+clipped(strings.Join(c.Discovery.Endpoints, ",")))
@@ -47,10 +49,13 @@ func (m *Member) findMembers(ctx context.Context) (members []cluster.Member,
 		if c.InitialCluster,
 			err = discovery.Lookup(ctx, m.discovery(), c.Name,
 			c.InitialAdvertisePeerURLs); err != nil {
-			return nil, false, fmt.Errorf("error setting up initial cluster: --discovery-srv=%s: %w: publish a record for each member, with the address and port of its --initial-advertise-peer-urls, or correct the domain", c.Discovery.SRV, err)
+			return nil, false, fmt.Errorf("error setting up initial cluster: --discovery-srv=%s: "+
+				"%w: publish a record for each member, with the address and port of its "+
+				"--initial-advertise-peer-urls, or correct the domain", c.Discovery.SRV, err)
 		}
 		if members, err = c.initialMembers(); err != nil {
-			return nil, false, fmt.Errorf("error setting up initial cluster: --discovery-srv=%s has %s: %w", c.Discovery.SRV, c.InitialCluster, err)
+			return nil, false, fmt.Errorf("error setting up initial cluster: --discovery-srv=%s "+
+				"has %s: %w", c.Discovery.SRV, c.InitialCluster, err)
 		}
 	default:
 		if members, err = c.initialMembers(); err != nil {
@@ -94,7 +99,9 @@ func (m *Member) register(ctx context.Context) (members []cluster.Member, before
 func (c *Config) checkOwn(ctx context.Context, members []cluster.Member) error {
 	i := slices.IndexFunc(members, func(x cluster.Member) bool { return x.Name == c.Name })
 	if i < 0 {
-		return configError(fmt.Errorf("--initial-cluster: no member is named %q (--name) in %q: add this member as NAME=URL, or give it the --name that it has there", c.Name, c.InitialCluster))
+		return configError(fmt.Errorf("--initial-cluster: no member is named %q (--name) in %q: "+
+			"add this member as NAME=URL, or give it the --name that it "+
+			"has there", c.Name, c.InitialCluster))
 	}
 	listed, advertised := members[i].PeerURLs,
 		slices.Sorted(slices.Values(c.InitialAdvertisePeerURLs))
@@ -107,7 +114,8 @@ func (c *Config) checkOwn(ctx context.Context, members []cluster.Member) error {
 	if same {
 		return nil
 	}
-	mismatch := fmt.Errorf("--initial-cluster: has %s for %q, but --initial-advertise-peer-urls has %s: give both the same URL",
+	mismatch := fmt.Errorf("--initial-cluster: has %s for %q, but --initial-advertise-peer-urls "+
+		"has %s: give both the same URL",
 		strings.Join(listed, ","), c.Name, strings.Join(advertised, ","))
 	if err != nil {
 		// names that cannot be resolved may be resolved later

@@ -28,7 +28,8 @@ func (c Config) initialMembers() (members []cluster.Member, err error) {
 			return nil, err
 		}
 		if by, ok := owner[u]; ok {
-			return nil, fmt.Errorf("%s is listed twice, for %q and %q: each member needs a URL of its own", u, by, name)
+			return nil, fmt.Errorf("%s is listed twice, for %q and %q: each member needs a URL "+
+				"of its own", u, by, name)
 		}
 		owner[u] = name
 		i := slices.IndexFunc(members, func(m cluster.Member) bool { return m.Name == name })

@@ -200,12 +200,14 @@ func (m *Member) origin(ctx context.Context) (members []cluster.Member,
 	case left.Store && !left.Log && !left.Started:
 		return nil, nil, m.notStartedSince(ctx)
 	case !left.None() && c.Discovery.Wanted():
-		m.log.Warn("discovery token is ignored since cluster already initialized; valid logs are found", "wal-dir", c.WALDir)
+		m.log.Warn("discovery token is ignored since cluster already initialized; valid logs "+
+			"are found", "wal-dir", c.WALDir)
 		return nil, nil, nil
 	case !left.None():
 		return nil, nil, nil
 	case c.ForceNewCluster:
-		m.log.Warn("--force-new-cluster has no effect: the data directory has no data to keep; if it should have, stop this member and check --data-dir",
+		m.log.Warn("--force-new-cluster has no effect: the data directory has no data to keep; "+
+			"if it should have, stop this member and check --data-dir",
 			"data-dir", c.DataDir)
 		c.ForceNewCluster = false
 	}
@@ -244,9 +246,11 @@ func (m *Member) notYetStarted(ctx context.Context, members []cluster.Member) er
 			return err
 		}
 		m.startup.await(health.ForMembers,
-			fmt.Sprintf("its start: a member of --initial-cluster belongs to another cluster, %x, and this one would make %x; %s", id, begins, otherCluster))
+			fmt.Sprintf("its start: a member of --initial-cluster belongs to another cluster, "+
+				"%x, and this one would make %x; %s", id, begins, otherCluster))
 		if first {
-			m.log.Warn("waiting before the start: a member of --initial-cluster belongs to another cluster; "+otherCluster,
+			m.log.Warn("waiting before the start: a member of --initial-cluster belongs to "+
+				"another cluster; "+otherCluster,
 				hexID("other-cluster-id", id), hexID("cluster-id", begins),
 				"data-dir", m.cfg.DataDir)
 		}
@@ -259,9 +263,11 @@ func (m *Member) notYetStarted(ctx context.Context, members []cluster.Member) er
 }
 
 // otherCluster is the advice if a member of --initial-cluster belongs to another cluster.
-const otherCluster = "if that cluster was restored from a backup, stop this member and restore it from the same backup, with the same --initial-cluster and --initial-cluster-token; " +
+const otherCluster = "if that cluster was restored from a backup, stop this member and restore " +
+	"it from the same backup, with the same --initial-cluster and --initial-cluster-token; " +
 	"if this member is new to it, stop this member, add it with `etcdctl member add` and start it with --initial-cluster-state=existing; " +
-	"if that cluster is to be replaced, stop the rest of its members and empty their data directories"
+	"if that cluster is to be replaced, stop the rest of its members and empty their data " +
+	"directories"
 
 // notStartedAs refuses to create the member of this name again if a cluster knows it as started or
 // removed.
@@ -273,9 +279,12 @@ func (m *Member) notStartedAs(all, known *cluster.State) error {
 		k, ok := known.Member(x.ID)
 		switch {
 		case ok && len(k.ClientURLs) > 0:
-			return fmt.Errorf("member %x has already been bootstrapped and %s has no data: check --data-dir, or %s", x.ID, m.cfg.DataDir, m.replace(k))
+			return fmt.Errorf("member %x has already been bootstrapped and %s has no data: check "+
+				"--data-dir, or %s", x.ID, m.cfg.DataDir, m.replace(k))
 		case known.Removed(x.ID):
-			return fmt.Errorf("member %x has already been bootstrapped, and was removed from the cluster: run %s and start it with --initial-cluster-state=existing", x.ID, m.add(x))
+			return fmt.Errorf("member %x has already been bootstrapped, and was removed from the "+
+				"cluster: run %s and start it with "+
+				"--initial-cluster-state=existing", x.ID, m.add(x))
 		}
 	}
 	return nil
@@ -339,24 +348,34 @@ func (m *Member) add(x cluster.Member) string {
 // join asks the members of the initial cluster for the cluster to which this member was added.
 func (m *Member) join(ctx context.Context, members []cluster.Member) (*replica.Joining, error) {
 	if len(members) < 2 {
-		return nil, configError(errors.New("--initial-cluster-state=existing: --initial-cluster names no other member to join: list all members of the cluster there, this one included"))
+		return nil, configError(errors.New("--initial-cluster-state=existing: --initial-cluster " +
+			"names no other member to join: list all members of the cluster there, this one " +
+			"included"))
 	}
 	id, known, err := m.askCluster(ctx, members)
 	if err != nil {
-		return nil, fmt.Errorf("cannot fetch cluster info from peer urls: could not retrieve cluster information from the given URLs: %w: start the other members, or correct their URLs in --initial-cluster; for a new cluster leave out --initial-cluster-state=existing", err)
+		return nil, fmt.Errorf("cannot fetch cluster info from peer urls: could not retrieve "+
+			"cluster information from the given URLs: %w: start the other members, or correct "+
+			"their URLs in --initial-cluster; for a new cluster leave out "+
+			"--initial-cluster-state=existing", err)
 	}
 	if level := known.Level(); level > fsm.Level {
-		return nil, fmt.Errorf("cluster %x uses requests of level %d and this version of the program knows %d: run the version that its members run", id, level, fsm.Level)
+		return nil, fmt.Errorf("cluster %x uses requests of level %d and this version of the "+
+			"program knows %d: run the version that its members run", id, level, fsm.Level)
 	}
 	wrong := func(format string, args ...any) error {
 		var list []string
 		for _, k := range known.Members() {
 			list = append(list, fmt.Sprintf("%x=%s", k.ID, strings.Join(k.PeerURLs, ",")))
 		}
-		return fmt.Errorf("--initial-cluster does not match cluster %x, whose members are %s: %w: list in --initial-cluster what vigilctl member list shows, after vigilctl member add for a member that is not there", id, strings.Join(list, " "), fmt.Errorf(format, args...))
+		return fmt.Errorf("--initial-cluster does not match cluster %x, whose members are %s: "+
+			"%w: list in --initial-cluster what vigilctl member list shows, after vigilctl "+
+			"member add for a member that is "+
+			"not there", id, strings.Join(list, " "), fmt.Errorf(format, args...))
 	}
 	if a, b := len(known.Members()), len(members); a != b {
-		return nil, wrong("member count is unequal: it has %d members and --initial-cluster names %d", a, b)
+		return nil, wrong("member count is unequal: it has %d members and --initial-cluster "+
+			"names %d", a, b)
 	}
 	// Names are not compared: a member that has not published its own may be listed under any.
 	listed, err := matchMembers(ctx, known.Members(), members, m.log)
@@ -365,7 +384,8 @@ func (m *Member) join(ctx context.Context, members []cluster.Member) (*replica.J
 	}
 	self := known.Members()[slices.Index(listed, m.cfg.Name)]
 	if len(self.ClientURLs) > 0 {
-		return nil, fmt.Errorf("member %x of cluster %x has been started before and %s has no data: check --data-dir, or %s", self.ID, id, m.cfg.DataDir, m.replace(self))
+		return nil, fmt.Errorf("member %x of cluster %x has been started before and %s has no "+
+			"data: check --data-dir, or %s", self.ID, id, m.cfg.DataDir, m.replace(self))
 	}
 	return &replica.Joining{ClusterID: id, MemberID: self.ID, Members: known.Members()}, nil
 }

@@ -61,7 +61,9 @@ func (c *Config) openClientListeners() ([]*clientListener, error) {
 				known[network+addr] = l
 				listeners = append(listeners, l)
 			} else if l.grpc != group.as.grpc || l.metrics != group.as.metrics {
-				return listeners, fmt.Errorf("%s is given twice, for different things: --listen-client-urls, --listen-client-http-urls and --listen-metrics-urls need addresses of their own", u)
+				return listeners, fmt.Errorf("%s is given twice, for different things: "+
+					"--listen-client-urls, --listen-client-http-urls and --listen-metrics-urls "+
+					"need addresses of their own", u)
 			}
 			l.secure = l.secure || secure
 			l.plain = l.plain || !secure
@@ -202,7 +204,8 @@ func (m *Member) ClientAddrs() []net.Addr {
 func (m *Member) warnAdvertised() {
 	for _, s := range slices.Concat(m.cfg.AdvertiseClientURLs, m.cfg.InitialAdvertisePeerURLs) {
 		if u, err := url.Parse(s); err == nil && net.ParseIP(u.Hostname()).IsUnspecified() {
-			m.log.Warn("the advertised URL has an address that others cannot dial: set --advertise-client-urls or --initial-advertise-peer-urls", "url", s)
+			m.log.Warn("the advertised URL has an address that others cannot dial: set "+
+				"--advertise-client-urls or --initial-advertise-peer-urls", "url", s)
 		}
 	}
 }

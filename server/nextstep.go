@@ -37,7 +37,9 @@ func WithNextStep(err error) error { return withStep(err, nextStep) }
 func withDataStep(err error) error {
 	return withStep(err, func(err error) string {
 		if errors.Is(err, kv.ErrCorrupt) || vfs.Unreadable(err) {
-			return "keep the directory, and see the damage with vigilctl check; if other members have the data, replace this one, otherwise restore a backup (docs/operations/corruption.md)"
+			return "keep the directory, and see the damage with vigilctl check; if other members " +
+				"have the data, replace this one, otherwise restore a backup " +
+				"(docs/operations/corruption.md)"
 		}
 		return nextStep(err)
 	})
@@ -58,26 +60,33 @@ func withStep(err error, stepOf func(error) string) error {
 func nextStep(err error) string {
 	switch {
 	case errors.Is(err, ErrRemoved):
-		return "to add it again, empty --data-dir and --wal-dir, run vigilctl member add, and start it with --initial-cluster-state=existing"
+		return "to add it again, empty --data-dir and --wal-dir, run vigilctl member add, and " +
+			"start it with --initial-cluster-state=existing"
 	case errors.Is(err, history.ErrVersion), errors.Is(err, wal.ErrVersion):
 		return "run the version of vigil that wrote it, or a newer one; nothing was changed"
 	case errors.Is(err, history.ErrIdentity), errors.Is(err, wal.ErrIdentity):
-		return "give this member the --data-dir and the --wal-dir that belong together; nothing was changed"
+		return "give this member the --data-dir and the --wal-dir that belong together; nothing " +
+			"was changed"
 	case errors.Is(err, discovery.ErrSizeNotFound), errors.Is(err, discovery.ErrBadSize):
-		return "put the number of members at /_etcd/registry/TOKEN/_config/size in the cluster of --discovery-endpoints"
+		return "put the number of members at /_etcd/registry/TOKEN/_config/size in the cluster " +
+			"of --discovery-endpoints"
 	case errors.Is(err, discovery.ErrFull):
-		return "add this member to the running cluster (vigilctl member add), or use another --discovery-token for another cluster"
+		return "add this member to the running cluster (vigilctl member add), or use another " +
+			"--discovery-token for another cluster"
 	}
 	var path *fs.PathError
 	isPath := errors.As(err, &path)
 	switch vfs.CauseOf(err) {
 	case vfs.NoSpace:
 		if isPath {
-			return fmt.Sprintf("free space on the file system of %s (df and df -i show it), or choose a larger one", path.Path)
+			return fmt.Sprintf("free space on the file system of %s (df and df -i show it), or "+
+				"choose a larger one", path.Path)
 		}
-		return "free space on the file system of --data-dir and --wal-dir (df shows it), or move them to a larger one"
+		return "free space on the file system of --data-dir and --wal-dir (df shows it), or move " +
+			"them to a larger one"
 	case vfs.Exhausted:
-		return "allow the process more open files or memory: ulimit -n, or LimitNOFILE= and MemoryMax= in its unit" + fileLimit()
+		return "allow the process more open files or memory: ulimit -n, or LimitNOFILE= and " +
+			"MemoryMax= in its unit" + fileLimit()
 	}
 	if isPath {
 		return fileStep(path)
@@ -102,9 +111,11 @@ func fileStep(e *fs.PathError) string {
 		}
 		return step + relativeTo(e.Path)
 	case errors.Is(e, syscall.EROFS):
-		return "mount it writable (after an error of the disk, the log of the kernel says why it is not), or choose another path"
+		return "mount it writable (after an error of the disk, the log of the kernel says why it " +
+			"is not), or choose another path"
 	case errors.Is(e, syscall.EPERM):
-		return "the file or its directory may be immutable (lsattr), or a rule of the system forbids it: allow it, or choose another path"
+		return "the file or its directory may be immutable (lsattr), or a rule of the system " +
+			"forbids it: allow it, or choose another path"
 	case errors.Is(e, fs.ErrPermission):
 		return fmt.Sprintf("let %s use it (chown, chmod), or run vigil as the user that may",
 			processUser())

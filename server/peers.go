@@ -80,7 +80,8 @@ func (m *Member) openTransport(data *replica.Data) error {
 		m.log.Info("connections to other members come from one address",
 			"local-address", o.LocalAddr)
 	case m.cfg.SetMemberLocalAddr:
-		m.log.Warn("--feature-gates=SetMemberLocalAddr=true has no effect: --initial-advertise-peer-urls has no IP address but loopback or unspecified ones",
+		m.log.Warn("--feature-gates=SetMemberLocalAddr=true has no effect: "+
+			"--initial-advertise-peer-urls has no IP address but loopback or unspecified ones",
 			"initial-advertise-peer-urls", m.cfg.InitialAdvertisePeerURLs)
 	}
 	var err error

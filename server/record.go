@@ -32,11 +32,14 @@ func (m *Member) compareRecord(self cluster.Member, members []cluster.Member) er
 		if self.Name != "" {
 			own, otherwise = "member "+self.Name, "--name="+self.Name
 		}
-		return configError(fmt.Errorf("data directory %s belongs to %s (%x, %s), and --name=%s with --initial-advertise-peer-urls=%s is member %x: "+
-			"the data directories of the two are swapped; start each member with its own --data-dir. Only if the data are at the right place, start it with %s",
+		return configError(fmt.Errorf("data directory %s belongs to %s (%x, %s), and --name=%s "+
+			"with --initial-advertise-peer-urls=%s is member %x: "+
+			"the data directories of the two are swapped; start each member with its own "+
+			"--data-dir. Only if the data are at the right place, start it with %s",
 			c.DataDir, own, self.ID, recorded, c.Name, asked, members[there].ID, otherwise))
 	case there >= 0:
-		m.log.Error("the peer URLs given are those of another member: if the data directories of the two are swapped, start each with its own --data-dir; "+
+		m.log.Error("the peer URLs given are those of another member: if the data directories of "+
+			"the two are swapped, start each with its own --data-dir; "+
 			"if this member has moved, run `etcdctl member update` for both",
 			"data-dir", c.DataDir, hexID("member-id", self.ID), "name", self.Name,
 			"recorded-peer-urls", recorded,
@@ -50,11 +53,13 @@ func (m *Member) compareRecord(self cluster.Member, members []cluster.Member) er
 	switch {
 	case self.Name == "" || self.Name == c.Name:
 	case slices.ContainsFunc(members, named):
-		m.log.Error("--name is the name of another member, and two will have it: start this one with its own name, or with the --data-dir that belongs to the name",
+		m.log.Error("--name is the name of another member, and two will have it: start this one "+
+			"with its own name, or with the --data-dir that belongs to the name",
 			"data-dir", c.DataDir, hexID("member-id", self.ID), "recorded-name", self.Name,
 			"name", c.Name)
 	default:
-		m.log.Warn("--name differs from the name of the member in the data directory, and replaces it in the list of members; if it is a mistake, check --data-dir too",
+		m.log.Warn("--name differs from the name of the member in the data directory, and "+
+			"replaces it in the list of members; if it is a mistake, check --data-dir too",
 			"data-dir", c.DataDir, hexID("member-id", self.ID), "recorded-name", self.Name,
 			"name", c.Name)
 	}

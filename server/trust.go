@@ -43,7 +43,8 @@ func (m *Member) watchTrust(ctx context.Context) {
 	for {
 		wrong, changed := m.replica.Untrusted()
 		if wrong {
-			m.log.Error("the data of this member differ from those of the majority: it answers no reads, writes and watches until the alarm is cleared or the member replaced")
+			m.log.Error("the data of this member differ from those of the majority: it answers " +
+				"no reads, writes and watches until the alarm is cleared or the member replaced")
 			m.rpc.EndStreams(kv.ErrCorrupt)
 		}
 		select {

@@ -154,7 +154,8 @@ func (s standing) wait() (w health.Wait, names string) {
 	need := voters/2 + 1
 	if here >= need {
 		return health.Wait{For: health.ForLeader,
-			What: fmt.Sprintf("a leader: %d of %d voting members are connected, and none was elected yet", here, voters)}, ""
+			What: fmt.Sprintf("a leader: %d of %d voting members are connected, and none was "+
+				"elected yet", here, voters)}, ""
 	}
 	names = strings.Join(missing, ", ")
 	text := fmt.Sprintf("a majority (%d of %d voting members): %s missing", need, voters, names)
@@ -174,7 +175,8 @@ func (s standing) catchUp() health.Wait {
 	}
 	if s.self.Applied < s.self.RaftIndex || s.self.Applied == 0 {
 		return health.Wait{For: health.ForCatchUp,
-			What: fmt.Sprintf("the leader's data: entry %d of at least %d is applied, from the leader %s", s.self.Applied, s.self.RaftIndex, lead)}
+			What: fmt.Sprintf("the leader's data: entry %d of at least %d is applied, from the "+
+				"leader %s", s.self.Applied, s.self.RaftIndex, lead)}
 	}
 	text := "the leader " + lead +
 		" to confirm that this member is up to date, and its name to be published"
@@ -200,7 +202,8 @@ func graver(kind string, f *peer.Failure) string {
 func (s standing) describe(f *peer.Failure) string {
 	switch reason := f.Reason(); {
 	case reason == health.WrongMember && f.Member == s.self.MemberID:
-		return fmt.Sprintf("this member itself answers at its peer URL: the data directory here is that of %s", s.name(s.self.MemberID))
+		return fmt.Sprintf("this member itself answers at its peer URL: the data directory here "+
+			"is that of %s", s.name(s.self.MemberID))
 	case reason == health.WrongMember && f.Member != 0:
 		return fmt.Sprintf("at its peer URL answers %s, whose data directory is in use there",
 			s.name(f.Member))

@@ -94,7 +94,8 @@ func Open(ctx context.Context, address string, o Options) (Bucket, error) {
 		// The error of url.Parse holds the whole text.
 		return nil, errors.New("the address of a bucket is not a URL")
 	case u.Scheme == "":
-		return nil, fmt.Errorf("the address of a bucket is a URL, for instance file:///srv/archive, and %q has no scheme", address)
+		return nil, fmt.Errorf("the address of a bucket is a URL, for instance "+
+			"file:///srv/archive, and %q has no scheme", address)
 	case u.Scheme == "file":
 		return openDirectory(u, &o)
 	}

@@ -114,7 +114,8 @@ func findProgram(given string) (string, error) {
 	}
 	path, err := exec.LookPath(programName)
 	if err != nil {
-		return "", fmt.Errorf("%w: the program %s is needed for it, and is neither next to this program nor in PATH", ErrUnavailable, programName)
+		return "", fmt.Errorf("%w: the program %s is needed for it, and is neither next to this "+
+			"program nor in PATH", ErrUnavailable, programName)
 	}
 	return path, nil
 }

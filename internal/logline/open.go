@@ -115,7 +115,8 @@ func open(out string, r *Rotation) (output, error) {
 		return &stream{Writer: os.Stdout}, nil
 	case Journal:
 		if !journal.Enabled() {
-			return nil, errors.New("there is no journal to write to: leave systemd/journal out of --log-outputs, or let the member reach the socket of the journal")
+			return nil, errors.New("there is no journal to write to: leave systemd/journal out " +
+				"of --log-outputs, or let the member reach the socket of the journal")
 		}
 		return toJournal{}, nil
 	}

@@ -10,13 +10,15 @@ func newArchiveCollector(a *archiver.Archiver) *table[debugpage.Archive] {
 	type stats = debugpage.Archive
 	return &table[stats]{source: a.Status, readings: []reading[stats]{
 		gauge("vigil_archive_lag_seconds",
-			"For how long there has been an applied entry that is not archived, as far as this member knows; exact at the leader and the member that archives.",
+			"For how long there has been an applied entry that is not archived, as far as this "+
+				"member knows; exact at the leader and the member that archives.",
 			func(s stats) float64 { return s.LagSeconds }),
 		gauge("vigil_archive_lag_revisions",
 			"Revisions that are not archived, as far as this member knows.",
 			func(s stats) float64 { return float64(s.LagRevisions) }),
 		gauge("vigil_archive_archived_index",
-			"Index of the raft log up to which the archive is complete, as far as this member knows.",
+			"Index of the raft log up to which the archive is complete, as far as this "+
+				"member knows.",
 			func(s stats) float64 { return float64(s.ArchivedIndex) }),
 		gauge("vigil_archive_active", "Whether this member archives.",
 			func(s stats) float64 {
@@ -24,18 +26,22 @@ func newArchiveCollector(a *archiver.Archiver) *table[debugpage.Archive] {
 					s.State == debugpage.ArchiveSending || s.State == debugpage.ArchiveFailing)
 			}),
 		gauge("vigil_archive_refused",
-			"Whether this member has refused the bucket: it belongs to another cluster or another history, is missing, or has another encryption.",
+			"Whether this member has refused the bucket: it belongs to another cluster or "+
+				"another history, is missing, or has another encryption.",
 			func(s stats) float64 { return boolValue(s.State == debugpage.ArchiveRefused) }),
 		gauge("vigil_archive_failing_seconds",
-			"For how long all operations of this member on the bucket have failed, 0 if the last one succeeded.",
+			"For how long all operations of this member on the bucket have failed, 0 if the last "+
+				"one succeeded.",
 			func(s stats) float64 { return s.FailingSeconds }),
 		gauge("vigil_archive_held_entries",
-			"Entries of the raft log that are kept for the archive beyond what the member keeps anyway.",
+			"Entries of the raft log that are kept for the archive beyond what the member keeps "+
+				"anyway.",
 			func(s stats) float64 { return float64(s.HeldEntries) }),
 		gauge("vigil_archive_hanging_operations", "Operations on the bucket that do not return.",
 			func(s stats) float64 { return float64(s.Hanging) }),
 		gauge("vigil_archive_base_timestamp_seconds",
-			"When the newest base that this member has made or read was cut, in seconds since 1970, 0 for none.",
+			"When the newest base that this member has made or read was cut, in seconds since "+
+				"1970, 0 for none.",
 			func(s stats) float64 {
 				if s.Base == nil {
 					return 0

@@ -13,7 +13,8 @@ type Certificates struct {
 }
 
 var certificateExpiry = newDesc("vigil_certificate_expiry_timestamp_seconds",
-	"When the certificate in use expires, in seconds since 1970: by the listener, and by what the certificate is for.", "listener", "use")
+	"When the certificate in use expires, in seconds since 1970: by the listener, and by what "+
+		"the certificate is for.", "listener", "use")
 
 // certificateCollector exports the expiry of certificates. A scrape looks for changed files, as a
 // connection does.

@@ -60,13 +60,16 @@ var memberReadings = []reading[*memberState]{
 		"Heartbeats that this member sent too late as the leader.",
 		func(s *memberState) float64 { return float64(s.LateHeartbeats) }),
 	gauge("vigil_member_serving",
-		"Whether the member serves clients: 0 while it waits for other members, or for the leader's data, after its start.",
+		"Whether the member serves clients: 0 while it waits for other members, or for the "+
+			"leader's data, after its start.",
 		func(s *memberState) float64 { return boolValue(s.serving) }),
 	gauge("vigil_member_stalled",
-		"Whether nothing was written to the raft log, or applied, for an election timeout though there was something.",
+		"Whether nothing was written to the raft log, or applied, for an election timeout though "+
+			"there was something.",
 		func(s *memberState) float64 { return boolValue(s.Stalled) }),
 	counter("vigil_leader_handovers_total",
-		"Times this member has handed leadership over because others did what it had not done in time.",
+		"Times this member has handed leadership over because others did what it had not done "+
+			"in time.",
 		func(s *memberState) float64 { return float64(s.Relieved) }),
 	gauge("etcd_server_snapshot_apply_in_progress_total",
 		"Whether the member is replacing its store with a snapshot.",
@@ -102,7 +105,8 @@ var memberReadings = []reading[*memberState]{
 		"Completed rounds of the scrubber over all sealed segments.",
 		func(s *memberState) float64 { return float64(s.ScrubRounds) }),
 	counter("vigil_damage_found_total",
-		"Places on disk where a read or the scrubber found damaged data, 1000 at most; one that is met again counts once.",
+		"Places on disk where a read or the scrubber found damaged data, 1000 at most; one that "+
+			"is met again counts once.",
 		func(s *memberState) float64 { return float64(s.Damaged) }),
 	counter("vigil_snapshot_sent_full_total", "Full snapshots sent to other members.",
 		func(s *memberState) float64 { return float64(s.Sent.Full) }),

@@ -41,7 +41,8 @@ var operationReadings = []reading[*operations]{
 	counter("etcd_mvcc_delete_total", "Range deletions, including those in transactions.",
 		func(o *operations) float64 { return float64(o.counts.Deletes) }),
 	counter("etcd_mvcc_range_total",
-		"Ranges, including those in transactions, at the member that answers; not comparisons and previous pairs, which etcd counts too.",
+		"Ranges, including those in transactions, at the member that answers; not comparisons "+
+			"and previous pairs, which etcd counts too.",
 		func(o *operations) float64 { return float64(o.counts.Ranges) }),
 	counter("etcd_mvcc_txn_total", "Transactions of more than one operation.",
 		func(o *operations) float64 { return float64(o.counts.Txns) }),
@@ -52,7 +53,8 @@ var operationReadings = []reading[*operations]{
 		"Records that compactions have removed from the index.",
 		func(o *operations) float64 { return float64(o.counts.DroppedRecords) }),
 	gauge("etcd_debugging_mvcc_db_compaction_last",
-		"Time of the last such removal, in seconds since 1970; 0 if there was none since the start.",
+		"Time of the last such removal, in seconds since 1970; 0 if there was none since "+
+			"the start.",
 		func(o *operations) float64 {
 			if o.counts.LastTrimmed.IsZero() {
 				return 0

@@ -7,13 +7,15 @@ import "github.com/prometheus/client_golang/prometheus"
 func unsupported() (out []prometheus.Collector) {
 	const none = "Always 0: "
 	for name, why := range map[string]string{
-		"etcd_mvcc_db_open_read_transactions":       "reads hold no transaction of a database open.",
+		"etcd_mvcc_db_open_read_transactions": "reads hold no transaction of a " +
+			"database open.",
 		"etcd_grpc_proxy_cache_hits_total":          "there is no proxy.",
 		"etcd_grpc_proxy_cache_keys_total":          "there is no proxy.",
 		"etcd_grpc_proxy_cache_misses_total":        "there is no proxy.",
 		"etcd_grpc_proxy_watchers_coalescing_total": "there is no proxy.",
 		"etcd_debugging_store_watchers":             "there is no v2 store.",
-		"etcd_disk_defrag_inflight":                 "there is no defragmentation; space is reclaimed continuously.",
+		"etcd_disk_defrag_inflight": "there is no defragmentation; space is " +
+			"reclaimed continuously.",
 	} {
 		out = append(out, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: none + why}))
 	}

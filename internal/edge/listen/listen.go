@@ -77,19 +77,26 @@ func (o *Options) explain(err error, network, addr string) error {
 		if by != "" {
 			by = " (" + by + ")"
 		}
-		text = fmt.Sprintf("the address is in use by another program%s: stop that, or choose another address for %s", by, flag)
+		text = fmt.Sprintf("the address is in use by another program%s: stop that, or choose "+
+			"another address for %s", by, flag)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		text = fmt.Sprintf("no network interface of this machine has the address: choose one of this machine for %s, or 0.0.0.0 for all; if the network was not up yet, start the member after it", flag)
+		text = fmt.Sprintf("no network interface of this machine has the address: choose one of "+
+			"this machine for %s, or 0.0.0.0 for all; if the network was not up yet, start the "+
+			"member after it", flag)
 	case errors.Is(err, errForeignSocket):
-		text = fmt.Sprintf("%v: choose another path for %s, or run vigil as the user that owns the socket", err, flag)
+		text = fmt.Sprintf("%v: choose another path for %s, or run vigil as the user that owns "+
+			"the socket", err, flag)
 	case errors.Is(err, syscall.EACCES):
-		text = "permission denied: a port below 1024 needs the capability CAP_NET_BIND_SERVICE, a socket the right to write its directory"
+		text = "permission denied: a port below 1024 needs the capability CAP_NET_BIND_SERVICE, " +
+			"a socket the right to write its directory"
 	case errors.Is(err, errNoSocket):
 		text = fmt.Sprintf("%v: remove it, or choose another path for %s", err, flag)
 	case network == "unix" && errors.Is(err, syscall.EINVAL) && len(addr) > mostSocketPath:
-		text = fmt.Sprintf("the path of the socket has %d bytes and the most is %d: choose a shorter one for %s", len(addr), mostSocketPath, flag)
+		text = fmt.Sprintf("the path of the socket has %d bytes and the most is %d: choose a "+
+			"shorter one for %s", len(addr), mostSocketPath, flag)
 	case network == "unix" && errors.Is(err, fs.ErrNotExist):
-		text = fmt.Sprintf("there is no directory for the socket: create %s, or choose another path for %s", filepath.Dir(addr), flag)
+		text = fmt.Sprintf("there is no directory for the socket: create %s, or choose another "+
+			"path for %s", filepath.Dir(addr), flag)
 	default:
 		return err
 	}

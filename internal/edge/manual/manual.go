@@ -32,7 +32,8 @@ import (
 const Prefix = "/console/docs/"
 
 // policy is the Content-Security-Policy of all answers. A picture may have styles of its own.
-const policy = "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+const policy = "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self'; base-uri " +
+	"'none'; form-action 'none'; frame-ancestors 'none'"
 
 // lineBreak is the only HTML that a page may contain: Markdown has no other line break inside a
 // table cell.

@@ -203,7 +203,8 @@ func (s *session) writeBase(ctx context.Context, before *archive.Base) (*archive
 	}
 	// Read the lineage after exporting the state.
 	if base.Claim = s.a.newestClaim(); uint64(base.Claim.Term) < export.Applied.Term {
-		return nil, fmt.Errorf("the state has an entry of term %d, which its leader has not claimed yet",
+		return nil, fmt.Errorf("the state has an entry of term %d, which its leader has not "+
+			"claimed yet",
 			export.Applied.Term)
 	}
 	base.Index, base.Term, base.Revision, base.Compact = export.Applied.Index, export.Applied.Term,
@@ -258,7 +259,8 @@ func (s *session) markUnreliable(ctx context.Context, parts []archive.Part, coun
 		o := found[p.Name]
 		counts[i].again = o.Size != p.Size || newest.Sub(o.Modified) >= s.a.o.FullInterval
 		if o.Size != p.Size {
-			s.a.o.Logger.Error("a part of the archive is lost: the next base writes its records again",
+			s.a.o.Logger.Error("a part of the archive is lost: the next base writes its "+
+				"records again",
 				slog.String("archive", s.a.o.Address),
 				slog.String("part", p.Name), slog.Int64("size", p.Size),
 				slog.Int64("found-size", o.Size))

@@ -147,7 +147,8 @@ func (a *Archiver) readIdentity(ctx context.Context) (*archive.Identity, error) 
 		return nil, fmt.Errorf("its identity %s has vanished: %w", archive.IdentityName, err)
 	case errors.Is(err, bucket.ErrNotFound):
 		if begun, ok := a.begun(); ok {
-			err = fmt.Errorf("%w: archive %s of this cluster was begun here, and there is none now: is "+
+			err = fmt.Errorf("%w: archive %s of this cluster was begun here, and there is none "+
+				"now: is "+
 				"the file system mounted, and is it the right bucket? To begin another archive, "+
 				"use another prefix or directory", errRefused, begun)
 			a.refuse(err, time.Time{})
@@ -193,7 +194,8 @@ func (a *Archiver) checkIdentity(id, known *archive.Identity) error {
 	case own == archive.ID{}:
 		return errUnclaimed
 	case own != id.Incarnation:
-		return fmt.Errorf("it belongs to incarnation %s of cluster %x, and this is incarnation %s: "+
+		return fmt.Errorf("it belongs to incarnation %s of cluster %x, and this is "+
+			"incarnation %s: "+
 			"the cluster was restored, started without its data, or forced to a single member; "+
 			"use another bucket or prefix, and keep this one to restore from", id.Incarnation,
 			a.o.ClusterID, own)

@@ -98,8 +98,10 @@ func (a *Archiver) wanted(term uint64) bool {
 	for _, r := range l.mu.reports {
 		if r.has {
 			if !l.mu.warned {
-				a.o.Logger.Warn("this member has no --archive and others have one: while it leads it " +
-					"appoints them and archives nothing itself; give all members the same --archive")
+				a.o.Logger.Warn("this member has no --archive and others have one: while it " +
+					"leads it " +
+					"appoints them and archives nothing itself; give all members the same " +
+					"--archive")
 			}
 			l.mu.warned = true
 			return true

@@ -293,7 +293,8 @@ func (s *session) judgeObject(ctx context.Context, o origin) error {
 			return err
 		}
 		if uint64(o.claim.Term) > order.term && n+1 >= ordersToTrust {
-			return s.refuse(fmt.Errorf("it has %s, by a leader of term %d, and this cluster is in term %d",
+			return s.refuse(fmt.Errorf("it has %s, by a leader of term %d, and this cluster is "+
+				"in term %d",
 				o.name, o.claim.Term, order.term))
 		}
 	}
@@ -444,7 +445,8 @@ func (s *session) giveUp(ctx context.Context, first, applied uint64) error {
 		case !bridged:
 			s.mu.need = max(s.mu.need, h.last)
 		case h.last <= s.settled:
-			s.a.o.Logger.Info("the archive has no entries between two of its base states: they were "+
+			s.a.o.Logger.Info("the archive has no entries between two of its base states: "+
+				"they were "+
 				"pruned, or are a gap that was reported before",
 				slog.String("archive", s.a.o.Address), slog.Uint64("first-index", h.first),
 				slog.Uint64("last-index", h.last))

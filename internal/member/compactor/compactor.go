@@ -61,7 +61,8 @@ func Parse(mode, retention string) (Policy, error) {
 	switch {
 	case p.Mode == Revision:
 		if err != nil || n < 0 {
-			return Policy{}, fmt.Errorf("retention %q is not a number of revisions: want a whole number from 0", retention)
+			return Policy{}, fmt.Errorf("retention %q is not a number of revisions: want a whole "+
+				"number from 0", retention)
 		}
 		p.Revisions = n
 	case err == nil:
@@ -72,7 +73,8 @@ func Parse(mode, retention string) (Policy, error) {
 		p.Period = time.Duration(n) * time.Hour
 	default:
 		if p.Period, err = time.ParseDuration(retention); err != nil {
-			return Policy{}, fmt.Errorf("retention %q is neither a number of hours nor a duration such as 90m", retention)
+			return Policy{}, fmt.Errorf("retention %q is neither a number of hours nor a "+
+				"duration such as 90m", retention)
 		}
 		p.Period = max(p.Period, 0) // like etcd, which does not compact then
 		if p.Period > 0 && p.Period < minPeriod {

@@ -79,7 +79,8 @@ func (c *Config) target(e string) (string, *tls.Config, error) {
 	case "unix":
 		t, err = c.tls(false)
 	default:
-		return "", nil, fmt.Errorf("--discovery-endpoints: %q must start with http://, https:// or unix://", e)
+		return "", nil, fmt.Errorf("--discovery-endpoints: %q must start with http://, https:// "+
+			"or unix://", e)
 	}
 	if scheme == "unix" || scheme == "unixs" {
 		return "unix:" + rest, t, err

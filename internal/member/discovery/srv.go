@@ -87,7 +87,8 @@ func (c *Config) members(ctx context.Context, service, scheme, name string,
 			unnamed++
 		}
 		if ok && mine.Scheme != scheme {
-			err = fmt.Errorf("bootstrap at %s from DNS for %s has scheme mismatch with expected peer %s", u, service, mine)
+			err = fmt.Errorf("bootstrap at %s from DNS for %s has scheme mismatch with expected "+
+				"peer %s", u, service, mine)
 			continue
 		}
 		list = append(list, member+"="+u)

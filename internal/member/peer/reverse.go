@@ -233,7 +233,8 @@ func (t *Transport) watchReach() {
 	others, urls := len(t.mu.members), strings.Join(t.mu.self, ",")
 	t.mu.Unlock()
 	if others > 0 && t.visits.Load() == 0 {
-		t.o.Logger.Warn("no member has connected to a peer URL of this member: the others do not run or "+
+		t.o.Logger.Warn("no member has connected to a peer URL of this member: the others do not "+
+			"run or "+
 			"cannot reach it; check --initial-advertise-peer-urls, firewalls and certificates",
 			slog.String("advertised-peer-urls", urls), slog.Int("other-members", others),
 			slog.String("after", fmt.Sprint(t.o.ReachAfter)))
