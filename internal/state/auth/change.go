@@ -11,8 +11,9 @@ import (
 
 var errUnknownOp = errors.New("auth: unknown change")
 
-// Change returns the state after r and the records that r writes, or s and the reason why r is rejected. It does not
-// check whether the identity of r may do so. Errors: those of kv, in etcd's order.
+// Change returns the state after r and the records that r writes, or s and the reason why r is
+// rejected. It does not check whether the identity of r may make the change. Errors: kv's, in
+// etcd's order.
 func (s *State) Change(r *kv.AuthRequest) (*State, []Record, error) {
 	next := *s
 	c := change{State: &next}
@@ -31,7 +32,8 @@ func (s *State) Change(r *kv.AuthRequest) (*State, []Record, error) {
 	return c.State, append(c.records, c.settings()), nil
 }
 
-// CheckAuthenticate returns why a token may not be issued: the user must exist with the password that was verified.
+// CheckAuthenticate returns why a token may not be issued: the user must exist with the password
+// that was verified.
 func (s *State) CheckAuthenticate(r *kv.AuthRequest) error {
 	u := s.users[r.User]
 	switch {
@@ -155,7 +157,8 @@ func (c *change) deleteUser(r *kv.AuthRequest) error {
 		return kv.ErrUserNotFound
 	}
 	c.setUser(r.User, nil)
-	c.records, c.changed = append(c.records, Record{Table: TableUsers, Key: []byte(r.User), Deleted: true}), true
+	c.records, c.changed = append(c.records,
+		Record{Table: TableUsers, Key: []byte(r.User), Deleted: true}), true
 	return nil
 }
 
@@ -219,7 +222,8 @@ func (c *change) deleteRole(r *kv.AuthRequest) error {
 		return kv.ErrRoleNotFound
 	}
 	c.setRole(r.Role, nil)
-	c.records, c.changed = append(c.records, Record{Table: TableRoles, Key: []byte(r.Role), Deleted: true}), true
+	c.records, c.changed = append(c.records,
+		Record{Table: TableRoles, Key: []byte(r.Role), Deleted: true}), true
 	for _, u := range c.Users() {
 		if i, has := slices.BinarySearch(u.Roles, r.Role); has {
 			u.Roles = slices.Delete(slices.Clone(u.Roles), i, i+1)
@@ -229,9 +233,9 @@ func (c *change) deleteRole(r *kv.AuthRequest) error {
 	return nil
 }
 
-// grantPermission replaces the type of the role's permission for the range, if it is the first permission for its key;
-// otherwise it adds one. So a role can have two permissions of different types for one range, and both are valid, like in
-// etcd.
+// grantPermission replaces the type of the role's permission for the range, if it is the first
+// permission for its key; otherwise it adds one. So a role can have two permissions of different
+// types for one range, and both are valid, as in etcd.
 func (c *change) grantPermission(r *kv.AuthRequest) error {
 	p := r.Permission
 	if !validRange(p.Key, p.End) {
@@ -242,7 +246,8 @@ func (c *change) grantPermission(r *kv.AuthRequest) error {
 		return kv.ErrRoleNotFound
 	}
 	next := Role{Name: r.Role, Permissions: slices.Clone(old.Permissions)}
-	i, found := slices.BinarySearchFunc(next.Permissions, p.Key, func(p kv.Permission, key []byte) int { return bytes.Compare(p.Key, key) })
+	i, found := slices.BinarySearchFunc(next.Permissions, p.Key,
+		func(p kv.Permission, key []byte) int { return bytes.Compare(p.Key, key) })
 	if found && bytes.Equal(next.Permissions[i].End, p.End) {
 		next.Permissions[i].Type = p.Type
 	} else {
@@ -267,9 +272,10 @@ func (c *change) revokePermission(r *kv.AuthRequest) error {
 	if old == nil {
 		return kv.ErrRoleNotFound
 	}
-	next := Role{Name: r.Role, Permissions: slices.DeleteFunc(slices.Clone(old.Permissions), func(p kv.Permission) bool {
-		return bytes.Equal(p.Key, r.Permission.Key) && bytes.Equal(p.End, r.Permission.End)
-	})}
+	next := Role{Name: r.Role,
+		Permissions: slices.DeleteFunc(slices.Clone(old.Permissions), func(p kv.Permission) bool {
+			return bytes.Equal(p.Key, r.Permission.Key) && bytes.Equal(p.End, r.Permission.End)
+		})}
 	if len(next.Permissions) == len(old.Permissions) {
 		return kv.ErrPermissionNotGranted
 	}

@@ -7,22 +7,22 @@ import (
 	"vigil/internal/kv"
 )
 
-// Identity is in whose name a request is made. The zero value is nobody.
+// Identity says in whose name a request is made. The zero value means nobody.
 type Identity struct {
 	// User is the name of the user, which may not exist.
 	User string
 	// Revision is the auth revision at which the user was identified.
 	Revision uint64
-	// Member is set for a request that a member of the cluster makes by itself. It has no user. It may do what requires the role root,
-	// and has no right to keys.
+	// Member is set for a request that a member of the cluster makes by itself. Such a request has
+	// no user. It may do whatever requires the role root, and has no right to keys.
 	Member bool
 }
 
 // Keys returns the keys that are attached to a lease, in any order; none if there is no such lease.
 type Keys func(lease int64) iter.Seq[string]
 
-// CheckAdmin returns why an identity may not do what requires the role root. Errors: kv.ErrUserEmpty,
-// kv.ErrUserNotFound, kv.ErrAuthOldRevision, kv.ErrPermissionDenied.
+// CheckAdmin returns why an identity may not do what requires the role root. Errors:
+// kv.ErrUserEmpty, kv.ErrUserNotFound, kv.ErrAuthOldRevision, kv.ErrPermissionDenied.
 func (s *State) CheckAdmin(id Identity) error {
 	if !s.enabled || id.Member {
 		return nil
@@ -41,8 +41,9 @@ func (s *State) CheckAdmin(id Identity) error {
 	return nil
 }
 
-// CheckUser returns why an identity may not do what every user may. As in etcd, a certificate may name a user that does not
-// exist; such an identity is valid until users or roles change. Errors: kv.ErrUserEmpty, kv.ErrAuthOldRevision.
+// CheckUser returns why an identity may not do what every user may. As in etcd, a certificate may
+// name a user that does not exist; such an identity is valid until users or roles change. Errors:
+// kv.ErrUserEmpty, kv.ErrAuthOldRevision.
 func (s *State) CheckUser(id Identity) error {
 	if !s.enabled || id.Member {
 		return nil
@@ -56,8 +57,8 @@ func (s *State) CheckUser(id Identity) error {
 	return nil
 }
 
-// allowed returns why an identity may not read or write the keys of [key, end). Errors: kv.ErrUserEmpty,
-// kv.ErrAuthOldRevision, kv.ErrPermissionDenied.
+// allowed returns why an identity may not read or write the keys of [key, end). Errors:
+// kv.ErrUserEmpty, kv.ErrAuthOldRevision, kv.ErrPermissionDenied.
 func (s *State) allowed(id Identity, key, end []byte, of func(*account) ranges) error {
 	if !s.enabled {
 		return nil
@@ -85,13 +86,13 @@ func (s *State) CheckRead(id Identity, key, end []byte) error {
 	return s.allowed(id, key, end, readable)
 }
 
-// CheckWrite is CheckRead for writing, and so for deleting.
+// CheckWrite is CheckRead for writing and deleting.
 func (s *State) CheckWrite(id Identity, key, end []byte) error {
 	return s.allowed(id, key, end, writeable)
 }
 
-// CheckPut returns why an identity may not put a key. To attach a key to a lease it must be allowed to write all keys of
-// the lease, which end together. Errors: as CheckRead.
+// CheckPut returns why an identity may not put a key. To attach a key to a lease, the identity must
+// be allowed to write all keys of the lease, which end together. Errors: as CheckRead.
 func (s *State) CheckPut(id Identity, r *kv.PutRequest, keys Keys) error {
 	if err := s.CheckWrite(id, r.Key, nil); err != nil {
 		return err
@@ -118,7 +119,8 @@ func (s *State) CheckDeleteRange(id Identity, r *kv.DeleteRangeRequest) error {
 	return nil
 }
 
-// CheckTxn returns why an identity may not run a transaction: all operations of both branches must be allowed. Errors: as CheckRead.
+// CheckTxn returns why an identity may not run a transaction: all operations of both branches must
+// be allowed. Errors: as CheckRead.
 func (s *State) CheckTxn(id Identity, r *kv.TxnRequest, keys Keys) error {
 	for i := range r.Compare {
 		if err := s.CheckRead(id, r.Compare[i].Key, r.Compare[i].End); err != nil {
@@ -149,7 +151,8 @@ func (s *State) op(id Identity, op *kv.Op, keys Keys) error {
 	return nil // an operation that does nothing
 }
 
-// CheckEndLease returns why an identity may not revoke a lease or keep it alive. Errors: those of CheckUser and CheckWriteLease.
+// CheckEndLease returns why an identity may not revoke a lease or keep it alive. Errors: as
+// CheckUser and CheckWriteLease.
 func (s *State) CheckEndLease(id Identity, lease int64, keys Keys) error {
 	if err := s.CheckUser(id); err != nil {
 		return err
@@ -157,8 +160,8 @@ func (s *State) CheckEndLease(id Identity, lease int64, keys Keys) error {
 	return s.CheckWriteLease(id, lease, keys)
 }
 
-// CheckWriteLease returns why an identity may not attach a key to a lease: it must be allowed to write every attached key.
-// Errors: as CheckRead.
+// CheckWriteLease returns why an identity may not attach a key to a lease: it must be allowed to
+// write every attached key. Errors: as CheckRead.
 func (s *State) CheckWriteLease(id Identity, lease int64, keys Keys) error {
 	return s.lease(id, lease, keys, s.CheckWrite)
 }
@@ -168,7 +171,8 @@ func (s *State) CheckReadLease(id Identity, lease int64, keys Keys) error {
 	return s.lease(id, lease, keys, s.CheckRead)
 }
 
-func (s *State) lease(id Identity, lease int64, keys Keys, allowed func(Identity, []byte, []byte) error) error {
+func (s *State) lease(id Identity, lease int64, keys Keys,
+	allowed func(Identity, []byte, []byte) error) error {
 	if s.CheckAdmin(id) == nil {
 		return nil
 	}
@@ -180,7 +184,8 @@ func (s *State) lease(id Identity, lease int64, keys Keys, allowed func(Identity
 	return nil
 }
 
-// CheckReadUser returns why an identity may not read a user: every user may read itself. Errors: as CheckAdmin.
+// CheckReadUser returns why an identity may not read a user: every user may read itself. Errors: as
+// CheckAdmin.
 func (s *State) CheckReadUser(id Identity, name string) error {
 	err := s.CheckAdmin(id)
 	if name == id.User {
@@ -189,8 +194,8 @@ func (s *State) CheckReadUser(id Identity, name string) error {
 	return err
 }
 
-// CheckReadRole returns why an identity may not read a role: every user may read its own roles. Errors: as
-// CheckAdmin.
+// CheckReadRole returns why an identity may not read a role: every user may read its own roles.
+// Errors: as CheckAdmin.
 func (s *State) CheckReadRole(id Identity, name string) error {
 	err := s.CheckAdmin(id)
 	if a := s.users[id.User]; a != nil && slices.Contains(a.Roles, name) {

@@ -41,7 +41,8 @@ type ranges []span
 
 // merge returns the set of spans in any order. It keeps the slice.
 func merge(list []span) ranges {
-	list = slices.DeleteFunc(list, func(s span) bool { return s.to != nil && bytes.Compare(s.from, s.to) >= 0 })
+	list = slices.DeleteFunc(list,
+		func(s span) bool { return s.to != nil && bytes.Compare(s.from, s.to) >= 0 })
 	slices.SortFunc(list, func(a, b span) int {
 		return cmp.Or(bytes.Compare(a.from, b.from), compareEnds(a.to, b.to))
 	})
@@ -59,11 +60,12 @@ func merge(list []span) ranges {
 	return list[:n]
 }
 
-// covers reports whether the set contains all keys of [key, end). An empty range, whose end is not after its beginning,
-// is covered if its beginning is.
+// covers reports whether the set contains all keys of [key, end). An empty range, whose end is not
+// after its beginning, is covered if its beginning is.
 func (r ranges) covers(key, end []byte) bool {
 	// The last span that begins at or before the key.
-	i, found := slices.BinarySearchFunc(r, key, func(s span, key []byte) int { return bytes.Compare(s.from, key) })
+	i, found := slices.BinarySearchFunc(r, key,
+		func(s span, key []byte) int { return bytes.Compare(s.from, key) })
 	if !found {
 		i--
 	}

@@ -18,15 +18,15 @@ const (
 	// TableSettings has one record, under settingsKey: version u8 | flags u8: 1 enabled | revision
 	// uvarint | disabled uvarint.
 	TableSettings Table = iota
-	// TableUsers has a record for each user under its name: version u8 | flags u8: 1 no password | since
-	// uvarint | hash bytes | n uvarint, n role names.
+	// TableUsers has a record for each user under its name: version u8 | flags u8: 1 no password |
+	// since uvarint | hash bytes | n uvarint, n role names.
 	TableUsers
-	// TableRoles has a record for each role under its name: version u8 | n uvarint, n times: type uvarint |
-	// key bytes | end bytes.
+	// TableRoles has a record for each role under its name: version u8 | n uvarint, n times: type
+	// uvarint | key bytes | end bytes.
 	TableRoles
 )
 
-// Bytes and names are a uvarint length and the bytes; uvarints are those of encoding/binary in their
+// Bytes and names are a uvarint length and the bytes; uvarints are encoding/binary's, in their
 // shortest form.
 const (
 	recordVersion byte = 1
@@ -62,7 +62,8 @@ func (s *State) settings() Record {
 		flags = flagEnabled
 	}
 	b := binary.AppendUvarint([]byte{recordVersion, flags}, s.revision)
-	return Record{Table: TableSettings, Key: settingsKey, Value: binary.AppendUvarint(b, s.disabled)}
+	return Record{Table: TableSettings, Key: settingsKey,
+		Value: binary.AppendUvarint(b, s.disabled)}
 }
 
 func (u *User) record() Record {
@@ -103,16 +104,20 @@ func Load(records func(yield func(Record) bool)) (*State, error) {
 			valid = valid && flags&^flagEnabled == 0 && string(stored.Key) == string(settingsKey)
 		case TableUsers:
 			flags := r.Byte()
-			u := User{Name: string(stored.Key), NoPassword: flags&flagNoPassword != 0, Since: r.Uvarint(), Hash: readBytes(r)}
+			u := User{Name: string(stored.Key), NoPassword: flags&flagNoPassword != 0,
+				Since: r.Uvarint(), Hash: readBytes(r)}
 			for range r.Count() {
 				u.Roles = append(u.Roles, r.Text())
 			}
-			valid = valid && flags&^flagNoPassword == 0 && slices.IsSorted(u.Roles) && len(slices.Compact(slices.Clone(u.Roles))) == len(u.Roles)
+			valid = valid && flags&^flagNoPassword == 0 && slices.IsSorted(u.Roles) &&
+				len(slices.Compact(slices.Clone(u.Roles))) == len(u.Roles)
 			users = append(users, u)
 		case TableRoles:
 			role := &Role{Name: string(stored.Key)}
 			for range r.Count() {
-				role.Permissions = append(role.Permissions, kv.Permission{Type: readPermissionType(r), Key: readBytes(r), End: readBytes(r)})
+				role.Permissions = append(role.Permissions,
+					kv.Permission{Type: readPermissionType(r), Key: readBytes(r),
+						End: readBytes(r)})
 			}
 			valid = valid && slices.IsSortedFunc(role.Permissions, byKey)
 			s.roles[role.Name] = role
@@ -120,7 +125,8 @@ func Load(records func(yield func(Record) bool)) (*State, error) {
 			valid = false
 		}
 		if !valid || !r.Complete() {
-			return nil, fmt.Errorf("auth: %w: record %d of %d bytes under %q", kv.ErrCorrupt, stored.Table, len(stored.Value), stored.Key)
+			return nil, fmt.Errorf("auth: %w: record %d of %d bytes under %q", kv.ErrCorrupt,
+				stored.Table, len(stored.Value), stored.Key)
 		}
 	}
 	for _, u := range users {

@@ -20,14 +20,15 @@ const (
 // User is a user. Its slices are never modified.
 type User struct {
 	Name string
-	// Hash is the bcrypt hash of the password. A user without Hash and without NoPassword cannot authenticate.
+	// Hash is the bcrypt hash of the password. A user without Hash and without NoPassword cannot
+	// authenticate.
 	Hash []byte
 	// NoPassword: the user authenticates by certificate only.
 	NoPassword bool
 	// Roles is sorted.
 	Roles []string
-	// Since is the auth revision at which the user was added or its password was set. Earlier authentications are not
-	// valid any more.
+	// Since is the auth revision at which the user was added or its password was set. Earlier
+	// authentications are no longer valid.
 	Since uint64
 }
 
@@ -52,7 +53,8 @@ type State struct {
 	enabled bool
 	// revision counts changes from 1.
 	revision uint64
-	// disabled is the revision at which auth was disabled last: earlier authentications are not valid any more.
+	// disabled is the revision at which auth was last disabled: earlier authentications are no
+	// longer valid.
 	disabled uint64
 	users    map[string]*account
 	roles    map[string]*Role
@@ -63,9 +65,9 @@ func New() *State {
 	return &State{revision: 1, users: map[string]*account{}, roles: map[string]*Role{}}
 }
 
-// Restore returns a state of the users and roles of a backup. Roles of a user that do not exist are kept, like in etcd.
-// Revision 0 means 1. A user without Since gets the revision of the state, because the time of its password is not known:
-// earlier tokens become invalid.
+// Restore returns a state with the users and roles of a backup. A user keeps roles that do not
+// exist, as in etcd. Revision 0 means 1. A user without Since gets the revision of the state,
+// because the time of its password is not known: earlier tokens become invalid.
 func Restore(enabled bool, revision uint64, users []User, roles []Role) (*State, error) {
 	s := New()
 	s.enabled, s.revision = enabled, max(revision, 1)
@@ -128,8 +130,8 @@ func (s *State) SameUser(seen kv.Seen) bool {
 	return ok && s.enabled && now == seen
 }
 
-// IsCurrent reports whether an identity is still valid: the user exists, and since then neither its password was changed
-// nor auth disabled.
+// IsCurrent reports whether an identity is still valid: the user exists, and since then neither its
+// password was changed nor auth disabled.
 func (s *State) IsCurrent(id Identity) bool {
 	a := s.users[id.User]
 	return a != nil && id.Revision >= max(a.Since, s.disabled)
@@ -142,7 +144,9 @@ func (s *State) Role(name string) (Role, bool) {
 	case r == nil:
 		return Role{}, false
 	case name == RootRole:
-		return Role{Name: name, Permissions: []kv.Permission{{Type: kv.PermitReadWrite, Key: []byte{}, End: []byte{0}}}}, true
+		return Role{Name: name,
+			Permissions: []kv.Permission{{Type: kv.PermitReadWrite, Key: []byte{},
+				End: []byte{0}}}}, true
 	}
 	return *r, true
 }

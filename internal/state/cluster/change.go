@@ -25,7 +25,8 @@ var (
 	// ErrTooManyLearners: the limit of the proposer for learners is reached.
 	ErrTooManyLearners = errors.New("cluster: too many learners")
 	// ErrTooManyVoters: the limit for voters is reached.
-	ErrTooManyVoters error = &kv.LimitError{What: "voters of a cluster", Limit: MaxVoters, Advice: "remove a voter first, or add a learner"}
+	ErrTooManyVoters error = &kv.LimitError{What: "voters of a cluster", Limit: MaxVoters,
+		Advice: "remove a voter first, or add a learner"}
 	// ErrNotEnoughStarted: fewer voters than a quorum would have been started.
 	ErrNotEnoughStarted = errors.New("cluster: not enough started members")
 )
@@ -33,7 +34,8 @@ var (
 // ChangeOp is a kind of change.
 type ChangeOp uint8
 
-// The changes of a membership. Add, Remove, Update and Promote are raft configuration changes, SetAttributes is a request.
+// The changes of a membership. Add, Remove, Update and Promote are raft configuration changes,
+// SetAttributes is a request.
 const (
 	// Add adds Member, as a learner if Member.Learner is set.
 	Add ChangeOp = iota + 1
@@ -47,8 +49,8 @@ const (
 	SetAttributes
 )
 
-// Change is one change of the membership. It contains the limits of its proposer: other changes may be applied before it,
-// and every member must decide alike.
+// Change is one change of the membership. It contains the limits of its proposer: other changes may
+// be applied before it, and every member must decide alike.
 type Change struct {
 	Op     ChangeOp
 	Member Member
@@ -58,7 +60,8 @@ type Change struct {
 	Strict bool
 }
 
-// Change returns the membership after c and the record that c writes, or s and the reason why c is rejected.
+// Change returns the membership after c and the record that c writes, or s and the reason why c is
+// rejected.
 func (s *State) Change(c Change) (*State, Record, error) {
 	if err := s.check(c); err != nil {
 		return s, Record{}, err
@@ -79,7 +82,8 @@ func (s *State) Change(c Change) (*State, Record, error) {
 		next.members[i].Learner = false
 	case SetAttributes:
 		m := &next.members[i]
-		m.Name, m.ClientURLs, m.Level, m.later = c.Member.Name, c.Member.ClientURLs, c.Member.Level, c.Member.later
+		m.Name, m.ClientURLs, m.Level, m.later = c.Member.Name, c.Member.ClientURLs,
+			c.Member.Level, c.Member.later
 	}
 	return next, Record{ID: c.Member.ID, Value: EncodeMember(next.members[i])}, nil
 }
@@ -96,7 +100,8 @@ func (s *State) check(c Change) error {
 		if err := s.checkURLs(c.Member); err != nil {
 			return err
 		}
-		if c.Member.Learner && c.MaxLearners > 0 && len(s.members)-s.voters() >= int(c.MaxLearners) {
+		if c.Member.Learner && c.MaxLearners > 0 &&
+			len(s.members)-s.voters() >= int(c.MaxLearners) {
 			return ErrTooManyLearners
 		}
 		if !c.Member.Learner && s.voters() >= MaxVoters {
@@ -139,24 +144,26 @@ func (s *State) checkStarted(c Change) error {
 // CheckClientURLs returns why a member may not have these client URLs.
 func CheckClientURLs(urls []string) error {
 	if len(urls) > MaxClientURLs {
-		return fmt.Errorf("cluster: %d client urls of a member, the most is %d", len(urls), MaxClientURLs)
+		return fmt.Errorf("cluster: %d client urls of a member, the most is %d",
+			len(urls), MaxClientURLs)
 	}
 	return nil
 }
 
-// served reports whether the member has published its attributes. Names do not show it: the initial names depend on how
-// each member found the others.
+// served reports whether the member has published its attributes. Names do not show it: the initial
+// names depend on how each member found the others.
 func (m *Member) served() bool { return m.Level != 0 || len(m.ClientURLs) > 0 }
 
-// EnoughNamed reports whether a change may be proposed: whether a quorum of the voters after it would have a name, or
-// have been started. It is weaker than the check when the change is applied. Like in etcd, initial members that have not
-// started are left to the check of connections, whose error is more precise.
+// EnoughNamed reports whether a change may be proposed: whether a quorum of the voters after it
+// would have a name, or have been started. It is weaker than the check when the change is applied.
+// As in etcd, the check of connections judges initial members that have not started: its error is
+// more precise.
 func (s *State) EnoughNamed(c Change) bool {
 	return s.enoughStarted(c, func(m *Member) bool { return m.Name != "" || m.served() })
 }
 
-// enoughStarted reports whether a quorum of the voters after a change would count as started. Changes that do not affect
-// voters pass, and so does the second voter of a cluster of one member.
+// enoughStarted reports whether a quorum of the voters after a change would count as started.
+// Changes that do not affect voters pass, and so does the second voter of a cluster of one member.
 func (s *State) enoughStarted(c Change, counts func(*Member) bool) bool {
 	voters, started := 0, 0
 	for _, m := range s.members {
@@ -202,11 +209,13 @@ func (s *State) voters() (n int) {
 
 func (s *State) checkURLs(m Member) error {
 	if len(m.PeerURLs) > MaxPeerURLs {
-		return fmt.Errorf("cluster: %d peer urls of a member, the most is %d", len(m.PeerURLs), MaxPeerURLs)
+		return fmt.Errorf("cluster: %d peer urls of a member, the most is %d",
+			len(m.PeerURLs), MaxPeerURLs)
 	}
 	for _, u := range m.PeerURLs {
 		if len(u) > MaxPeerURLBytes {
-			return fmt.Errorf("cluster: peer url of %d bytes, the most is %d", len(u), MaxPeerURLBytes)
+			return fmt.Errorf("cluster: peer url of %d bytes, the most is %d", len(u),
+				MaxPeerURLBytes)
 		}
 	}
 	if err := CheckClientURLs(m.ClientURLs); err != nil {

@@ -15,13 +15,14 @@ import (
 //
 //	version u8 = 1 | flags u8 | name | n uvarint, n peer URLs | n uvarint, n client URLs
 //
-// where a text is its length as uvarint and its bytes. With the flag level, the level follows as uvarint.
-// A removed id has the flag removed and no fields.
+// where a text is its length as uvarint and its bytes. With the flag level, the level follows as
+// uvarint. A removed id has the flag removed and no fields.
 //
-// A later version adds a flag for each new field, which follows the fields of all lower flags. This program keeps unknown
-// flags, with everything after the fields that it knows: members publish their attributes when they start, also while
-// members of older versions are in the cluster, and all must store the same. A field that every member must understand
-// requires a level (package fsm).
+// A later version adds a flag for each new field, which follows the fields of all lower flags. This
+// program keeps unknown flags, with everything after the fields that it knows: members publish
+// their attributes when they start, also while members of older versions are in the cluster, and
+// all must store the same. A field that every member must understand requires a level (package
+// fsm).
 const (
 	recordVersion = 1
 
@@ -59,7 +60,8 @@ func (s *State) Records() []Record {
 	return out
 }
 
-// Load adds a stored record to s. It rebuilds a State from its records, in any order, before s is shared.
+// Load adds a stored record to s. It rebuilds a State from its records, in any order, before s is
+// shared.
 func (s *State) Load(key, value []byte) error {
 	if len(key) != 8 {
 		return fmt.Errorf("%w: key of %d bytes", errRecord, len(key))
@@ -120,7 +122,8 @@ func decodeRecord(id uint64, b []byte) (m Member, removed bool, err error) {
 		return m, false, errRecord
 	}
 	if b[0] != recordVersion {
-		return m, false, fmt.Errorf("%w: version %d, this program knows %d", errRecord, b[0], recordVersion)
+		return m, false, fmt.Errorf("%w: version %d, this program knows %d", errRecord,
+			b[0], recordVersion)
 	}
 	flags := b[1]
 	b = b[2:]
@@ -175,7 +178,8 @@ func EncodeConfState(cs *raftpb.ConfState) []byte {
 	if cs.GetAutoLeave() {
 		b[1] = 1
 	}
-	for _, ids := range [][]uint64{cs.GetVoters(), cs.GetLearners(), cs.GetVotersOutgoing(), cs.GetLearnersNext()} {
+	for _, ids := range [][]uint64{cs.GetVoters(), cs.GetLearners(), cs.GetVotersOutgoing(),
+		cs.GetLearnersNext()} {
 		b = binary.AppendUvarint(b, uint64(len(ids)))
 		for _, id := range ids {
 			b = binary.AppendUvarint(b, id)
@@ -194,7 +198,8 @@ func DecodeConfState(b []byte) (*raftpb.ConfState, error) {
 		cs.AutoLeave = new(true)
 	}
 	r := record.NewReader(b[2:])
-	for _, ids := range []*[]uint64{&cs.Voters, &cs.Learners, &cs.VotersOutgoing, &cs.LearnersNext} {
+	for _, ids := range []*[]uint64{&cs.Voters, &cs.Learners, &cs.VotersOutgoing,
+		&cs.LearnersNext} {
 		for range r.Count() {
 			*ids = append(*ids, r.Uvarint())
 		}

@@ -7,10 +7,12 @@ import (
 	"slices"
 )
 
-// MaxVoters is the limit for voters. Each write waits for a majority of them, so useful clusters are far smaller.
+// MaxVoters is the limit for voters. Each write waits for a majority of them, so useful clusters
+// are far smaller.
 const MaxVoters = 100
 
-// The limits of a member. Peers exchange the peer URLs when they connect, so package peer has the same limit.
+// The limits of a member. Peers exchange the peer URLs when they connect, so package peer has the
+// same limit.
 const (
 	MaxPeerURLs     = 16
 	MaxPeerURLBytes = 512
@@ -26,7 +28,8 @@ type Member struct {
 	PeerURLs []string
 	// ClientURLs are the URLs for clients, which the member publishes.
 	ClientURLs []string
-	// Level is the level of requests that the member knows, which it publishes; 0 if it has not.
+	// Level is the level of requests that the member knows, which it publishes; 0 if it has not
+	// published any.
 	Level uint64
 	// Learner is set while the member receives the log and does not vote.
 	Learner bool
@@ -46,8 +49,8 @@ type State struct {
 	removed []uint64 // sorted
 }
 
-// Initial returns the membership of a new cluster: every member is a voter, and ids are derived from peer URLs and token.
-// ClientURLs and ID of the given members are ignored.
+// Initial returns the membership of a new cluster: every member is a voter, and ids are derived
+// from peer URLs and token. ClientURLs and ID of the given members are ignored.
 func Initial(token string, members []Member) (*State, error) {
 	if len(members) == 0 {
 		return nil, errors.New("cluster: no members")
@@ -98,7 +101,7 @@ func (s *State) IDs() []uint64 {
 	return ids
 }
 
-// Member returns the member of an id.
+// Member returns the member with an id.
 func (s *State) Member(id uint64) (Member, bool) {
 	if i, ok := s.find(id); ok {
 		return s.members[i], true
@@ -115,9 +118,9 @@ func (s *State) Removed(id uint64) bool {
 // RemovedIDs returns the ids of removed members, sorted. The caller must not modify it.
 func (s *State) RemovedIDs() []uint64 { return s.removed }
 
-// Level returns the level of requests that may be proposed: every member that has published its attributes knows them.
-// Other members are not counted: they publish their level before they serve, and a member with a lower level is rejected.
-// So the level of a cluster does not decrease.
+// Level returns the level of requests that may be proposed: every member that has published its
+// attributes knows them. Other members are not counted: they publish their level before they serve,
+// and a member with a lower level is rejected. So the level of a cluster does not decrease.
 func (s *State) Level() uint64 {
 	level := uint64(0)
 	for _, m := range s.members {
@@ -132,7 +135,8 @@ func (s *State) Level() uint64 {
 }
 
 func (s *State) find(id uint64) (int, bool) {
-	return slices.BinarySearchFunc(s.members, id, func(m Member, id uint64) int { return cmp.Compare(m.ID, id) })
+	return slices.BinarySearchFunc(s.members, id,
+		func(m Member, id uint64) int { return cmp.Compare(m.ID, id) })
 }
 
 // valid reports the first invariant that s breaks.

@@ -9,21 +9,22 @@ import (
 	"vigil/internal/store/history"
 )
 
-// alarmBucket holds a record for each active alarm: the type as u32 and the member id as u64, both
-// big endian, to a version byte. A cleared alarm is deleted.
+// alarmBucket holds a record for each active alarm. The key is the type as u32 and the member id as
+// u64, both big endian; the value is a version byte. A cleared alarm is deleted.
 const (
 	alarmBucket  byte = 'a'
 	alarmVersion byte = 1
 	alarmKeySize      = 4 + 8
 )
 
-// maxAlarms is the limit for active alarms. The API lets a client raise any number of alarms; a cluster of a few members
-// needs a few.
+// maxAlarms is the limit for active alarms. The API lets a client raise any number of alarms; a
+// cluster of a few members needs a few.
 const maxAlarms = 1 << 10
 
 func alarmRecord(c kv.AlarmChange) history.Meta {
 	k := binary.BigEndian.AppendUint32(nil, uint32(c.Alarm.Type))
-	m := history.Meta{Bucket: alarmBucket, Key: binary.BigEndian.AppendUint64(k, c.Alarm.MemberID), Deleted: c.Clear}
+	m := history.Meta{Bucket: alarmBucket, Key: binary.BigEndian.AppendUint64(k, c.Alarm.MemberID),
+		Deleted: c.Clear}
 	if !c.Clear {
 		m.Value = []byte{alarmVersion}
 	}
@@ -56,7 +57,8 @@ func (m *Machine) loadAlarms(log *history.Log) error {
 	return nil
 }
 
-// clearAlarms clears the alarms of a member that is removed: nobody else knows when their cause is gone.
+// clearAlarms clears the alarms of a member that is removed: nobody else knows when their cause is
+// gone.
 func (m *Machine) clearAlarms(member uint64) error {
 	for _, a := range m.alarms {
 		if a.MemberID == member {
@@ -68,12 +70,13 @@ func (m *Machine) clearAlarms(member uint64) error {
 	return nil
 }
 
-// changeAlarm raises or clears an alarm. It returns the alarm if it was raised and is active, or was active before it was
-// cleared. An alarm of a member that was removed is not raised.
+// changeAlarm raises or clears an alarm. It returns the alarm if it was raised and is active, or
+// was active before it was cleared. It does not raise an alarm of a member that was removed.
 func (m *Machine) changeAlarm(c kv.AlarmChange) (*kv.Alarm, error) {
 	i, active := slices.BinarySearchFunc(m.alarms, c.Alarm, kv.Alarm.Compare)
 	switch {
-	case c.Alarm.Type == kv.AlarmNone, c.Clear && !active, !c.Clear && m.members.Removed(c.Alarm.MemberID):
+	case c.Alarm.Type == kv.AlarmNone, c.Clear && !active,
+		!c.Clear && m.members.Removed(c.Alarm.MemberID):
 		return nil, nil
 	case !c.Clear && active:
 		return &c.Alarm, nil

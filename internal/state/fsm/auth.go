@@ -16,7 +16,8 @@ const (
 	roleBucket byte = 'o'
 )
 
-var authBuckets = [...]byte{auth.TableSettings: authBucket, auth.TableUsers: userBucket, auth.TableRoles: roleBucket}
+var authBuckets = [...]byte{auth.TableSettings: authBucket, auth.TableUsers: userBucket,
+	auth.TableRoles: roleBucket}
 
 // AuthMeta returns the meta records of users and roles, for a store that is built from a backup.
 func AuthMeta(s *auth.State) []history.Meta { return authMeta(s.Records()) }
@@ -24,7 +25,8 @@ func AuthMeta(s *auth.State) []history.Meta { return authMeta(s.Records()) }
 func authMeta(records []auth.Record) []history.Meta {
 	out := make([]history.Meta, len(records))
 	for i, r := range records {
-		out[i] = history.Meta{Bucket: authBuckets[r.Table], Key: r.Key, Value: r.Value, Deleted: r.Deleted}
+		out[i] = history.Meta{Bucket: authBuckets[r.Table], Key: r.Key, Value: r.Value,
+			Deleted: r.Deleted}
 	}
 	return out
 }
@@ -34,7 +36,8 @@ func ReadAuth(meta []history.Meta) (*auth.State, error) {
 	s, err := auth.Load(func(yield func(auth.Record) bool) {
 		for _, m := range meta {
 			for t, bucket := range authBuckets {
-				if m.Bucket == bucket && !m.Deleted && !yield(auth.Record{Table: auth.Table(t), Key: m.Key, Value: m.Value}) {
+				if m.Bucket == bucket && !m.Deleted &&
+					!yield(auth.Record{Table: auth.Table(t), Key: m.Key, Value: m.Value}) {
 					return
 				}
 			}
@@ -53,7 +56,8 @@ type authority struct {
 	keys auth.Keys
 }
 
-// Token is an issued token and its user. A member that gets the token from a client finds the secret by its hash.
+// Token is an issued token and its user. A member that gets the token from a client recognizes the
+// secret by its hash.
 type Token struct {
 	// Hash is the hash of its secret, Index the position in the log at which it was issued.
 	Hash  string
@@ -87,7 +91,7 @@ func (m *Machine) changeAuth(r *kv.AuthRequest, out *Outcome) (*kv.AuthResult, e
 		if err := m.auth.state.CheckAuthenticate(r); err != nil {
 			return nil, err
 		}
-		// A member knows from the index up to which entry it must apply to accept the token.
+		// The index tells a member up to which entry it must apply before it can accept the token.
 		res.Index = m.leases.at.Index
 		seen, _ := m.auth.state.TokenHolder(r.User)
 		out.Token = &Token{Hash: r.TokenHash, Index: res.Index, Seen: seen}
@@ -124,8 +128,10 @@ func appendAuth(b []byte, r *kv.AuthRequest) []byte {
 
 func (d *Decoder) readAuth() {
 	d.auth = kv.AuthRequest{Op: kv.AuthOp(d.byte()), NoPassword: d.flags(flagNoPassword) != 0,
-		User: string(d.bytes()), Role: string(d.bytes()), Hash: string(d.bytes()), TokenHash: string(d.bytes()), Revision: d.uvarint(),
-		Permission: kv.Permission{Type: kv.PermissionType(d.enum()), Key: d.bytes(), End: d.bytes()}}
+		User: string(d.bytes()), Role: string(d.bytes()), Hash: string(d.bytes()),
+		TokenHash: string(d.bytes()), Revision: d.uvarint(),
+		Permission: kv.Permission{Type: kv.PermissionType(d.enum()), Key: d.bytes(),
+			End: d.bytes()}}
 	if d.auth.Op == kv.TokensEnd {
 		d.auth.Index, d.auth.Revision = d.auth.Revision, 0
 	}

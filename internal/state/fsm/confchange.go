@@ -13,18 +13,20 @@ import (
 	"vigil/internal/state/cluster"
 )
 
-// A configuration change is an entry of its own type in raft. Its context is the change of the membership: the header of
-// a group of one, then op u8, member id u64, member record. If op has the bit opLimits, the limits of the proposer are
-// before the record: strict u8, most learners u32. Numbers are big endian. If op has the bit opIdentity, the identity of the
-// proposer is before the record as AppendIdentity writes it.
+// A configuration change is an entry of its own type in raft. Its context is the change of the
+// membership: the header of a group of one, then op u8, member id u64, member record. If op has the
+// bit opLimits, the limits of the proposer precede the record: strict u8, most learners u32.
+// Numbers are big endian. If op has the bit opIdentity, the identity of the proposer precedes the
+// record as AppendIdentity writes it.
 const (
 	opLimits       = 0x80
 	opIdentity     = 0x40
 	confLimitsSize = 1 + 4
 )
 
-// ConfChange returns the configuration change for c, which is one of Add, Remove, Update and Promote, and is made in the name of
-// who. h identifies it like a group, so that its proposer finds the outcome.
+// ConfChange returns the configuration change for c, which is one of Add, Remove, Update and
+// Promote, and is made in the name of who. h identifies it as it does a group, so that its proposer
+// finds the outcome.
 func ConfChange(h GroupHeader, c cluster.Change, who auth.Identity) (*raftpb.ConfChangeV2, error) {
 	var typ raftpb.ConfChangeType
 	switch c.Op {
@@ -91,8 +93,9 @@ func (e *Entry) openConfChange() (err error) {
 	return nil
 }
 
-// applyConfChange applies a configuration change. A change that its proposer may not make, or that the membership or raft's
-// configuration rejects, is not passed to raft, which would panic on some changes: for raft the entry is an empty one.
+// applyConfChange applies a configuration change. It does not pass a change to raft that its
+// proposer may not make, or that the membership or raft's configuration rejects, because raft would
+// panic on some changes: for raft, the entry is empty.
 func (e *Entry) applyConfChange() (*Outcome, error) {
 	m := e.m
 	conf, refusal := nextConf(m.conf, e.conf)
@@ -126,8 +129,8 @@ func (e *Entry) applyConfChange() (*Outcome, error) {
 	return &e.outcome, m.setConf(conf)
 }
 
-// nextConf returns raft's configuration after a change, or why the change is invalid. It uses the stored configuration
-// and not raft's own, which is newer while a snapshot is not installed yet.
+// nextConf returns raft's configuration after a change, or why the change is invalid. It uses the
+// stored configuration and not raft's own, which is newer while a snapshot is not installed yet.
 func nextConf(conf *raftpb.ConfState, cc *raftpb.ConfChangeV2) (*raftpb.ConfState, error) {
 	// The progress of members is not used: any last index is valid.
 	changer := confchange.Changer{Tracker: tracker.MakeProgressTracker(1, 0), LastIndex: 1}

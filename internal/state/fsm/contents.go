@@ -21,12 +21,13 @@ type Contents struct {
 	Alarms  []kv.Alarm    // sorted
 	Leases  []lease.Lease // in the order of the meta records
 	Auth    *auth.State
-	// Lineage are the claims of terms. Records leaves them out: what is made of a state is another history.
+	// Lineage has the claims of terms. Records leaves them out: a store that is built from a state
+	// begins another history.
 	Lineage *lineage.State
 }
 
-// ReadContents returns the contents of the meta records of a store, which may be from another member: it fails where New
-// would fail.
+// ReadContents returns the contents of the meta records of a store, which may be from another
+// member: it fails where New would fail.
 func ReadContents(meta []history.Meta) (*Contents, error) {
 	c := &Contents{Members: &cluster.State{}}
 	var claims []lineage.Record
@@ -71,7 +72,7 @@ func ClearedAlarm(a kv.Alarm) history.Meta {
 	return alarmRecord(kv.AlarmChange{Alarm: a, Clear: true})
 }
 
-// Records returns the meta records of c but those of Lineage.
+// Records returns the meta records of c except the records of Lineage.
 func (c *Contents) Records() []history.Meta {
 	out := InitialRecords(c.Members, c.Conf)
 	for _, a := range c.Alarms {

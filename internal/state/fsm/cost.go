@@ -6,24 +6,26 @@ import (
 	"vigil/internal/kv"
 )
 
-// touchesKeys reports whether r reads or changes the key space, or grants a lease: etcd rejects both alike.
+// touchesKeys reports whether r reads or changes the key space, or grants a lease: etcd rejects
+// both alike.
 func (r *Request) touchesKeys() bool {
 	return r.Put != nil || r.DeleteRange != nil || r.Txn != nil || r.Compact != nil ||
 		r.LeaseGrant != nil || r.LeaseRevoke != nil || r.LeaseExpire != nil
 }
 
-// Grows reports whether r may add to the key space or to the leases: a put, a grant, and a transaction with a put in any
-// branch. All other requests are applied also while there is no space.
+// Grows reports whether r may add to the key space or to the leases: a put, a grant, and a
+// transaction with a put in any branch. All other requests are applied even while there is no
+// space.
 func (r *Request) Grows() bool {
 	return r.Put != nil || r.LeaseGrant != nil || r.Txn != nil && txnGrows(r.Txn)
 }
 
-// recordBytes is the largest size of a record in the store without key and value: a header, revisions, an entry in a
-// table, and the header of a batch if it is the only record of the batch.
+// recordBytes is the largest size of a record in the store without key and value: a header,
+// revisions, an entry in a table, and the header of a batch if it is the only record of the batch.
 const recordBytes = 128
 
-// Cost returns about how many bytes r adds to the store, 0 if it does not grow. For a transaction it is the cost of the
-// more expensive branch.
+// Cost returns about how many bytes r adds to the store, 0 if it does not grow. For a transaction
+// it is the cost of the more expensive branch.
 func (r *Request) Cost() int64 {
 	switch {
 	case r.Put != nil:

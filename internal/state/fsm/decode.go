@@ -9,8 +9,9 @@ import (
 	"vigil/internal/state/lineage"
 )
 
-// Decoder decodes the requests of a group one by one. Every byte slice of a request aliases the group, and the decoder
-// owns the request: both are valid until the next call of Next or Reset. The zero value is ready for Reset.
+// Decoder decodes the requests of a group one by one. Every byte slice of a request aliases the
+// group, and the decoder owns the request: both are valid until the next call of Next or Reset. The
+// zero value is ready for Reset.
 //
 // A transaction has many small parts; the decoder reuses their memory for the next request.
 type Decoder struct {
@@ -110,7 +111,8 @@ func (d *Decoder) Next() (*Request, error) {
 	case KindAuth:
 		d.readAuth()
 	default:
-		return nil, fmt.Errorf("%w: request kind %d, this program knows the requests of level %d", ErrVersion, kind, Level)
+		return nil, fmt.Errorf("%w: request kind %d, this program knows the requests of level %d",
+			ErrVersion, kind, Level)
 	}
 	if d.bad || len(d.b) != 0 {
 		return nil, fmt.Errorf("%w: body of request kind %d", ErrFormat, kind)
@@ -193,7 +195,8 @@ func (d *Decoder) countOf(size int) int {
 func (d *Decoder) readPut() *kv.PutRequest {
 	r := d.put.next()
 	f := d.flags(flagPrevKV | flagIgnoreValue | flagIgnoreLease)
-	r.PrevKV, r.IgnoreValue, r.IgnoreLease = f&flagPrevKV != 0, f&flagIgnoreValue != 0, f&flagIgnoreLease != 0
+	r.PrevKV, r.IgnoreValue, r.IgnoreLease = f&flagPrevKV != 0, f&flagIgnoreValue != 0,
+		f&flagIgnoreLease != 0
 	r.Lease = d.varint()
 	r.Key = d.bytes()
 	r.Value = d.bytes()
@@ -211,7 +214,8 @@ func (d *Decoder) readDelete() *kv.DeleteRangeRequest {
 func (d *Decoder) readRange() *kv.RangeRequest {
 	r := d.rng.next()
 	f := d.flags(flagKeysOnly | flagCountOnly | flagSerializable | flagOptions)
-	r.KeysOnly, r.CountOnly, r.Serializable = f&flagKeysOnly != 0, f&flagCountOnly != 0, f&flagSerializable != 0
+	r.KeysOnly, r.CountOnly, r.Serializable = f&flagKeysOnly != 0, f&flagCountOnly != 0,
+		f&flagSerializable != 0
 	r.Key = d.bytes()
 	r.End = d.bytes()
 	if f&flagOptions == 0 {

@@ -12,8 +12,7 @@ import (
 )
 
 // The content of an entry, version 1. Integers of fixed width are little endian; uvarint and varint
-// (zigzag) are those of encoding/binary in their shortest form; bytes are a uvarint length and the
-// bytes.
+// (zigzag) are encoding/binary's, in their shortest form; bytes are a uvarint length and the bytes.
 //
 //	group    magic "VG" | version u8 = 1 | reserved u8 = 0 | count u32
 //	         proposer u64 | sequence u64 | time u64
@@ -93,8 +92,8 @@ func PutHeader(group []byte, h GroupHeader) {
 	StampGroup(group, h.Time)
 }
 
-// SameGroup reports whether two beginnings of groups, with their headers, are those of one group.
-// It may have been stamped since.
+// SameGroup reports whether two beginnings of groups, with their headers, belong to one group,
+// which may have been stamped in between.
 func SameGroup(a, b []byte) bool {
 	return len(a) >= HeaderSize && len(b) >= HeaderSize &&
 		bytes.Equal(a[:timeOffset], b[:timeOffset])

@@ -13,11 +13,13 @@ import (
 	"vigil/internal/store/mvcc"
 )
 
-// Entry is the committed entry that is being applied. A Machine has one and reuses it for each entry.
+// Entry is the committed entry that is being applied. A Machine has one and reuses it for each
+// entry.
 type Entry struct {
 	m     *Machine
 	entry *raftpb.Entry
-	// header identifies the group or the configuration change; it is zero for an entry without content.
+	// header identifies the group or the configuration change; it is zero for an entry without
+	// content.
 	header GroupHeader
 	kind   entryKind
 	// conf and change are a configuration change, for raft and for the membership.
@@ -46,23 +48,26 @@ const (
 
 // Outcome is the outcome of one step of an entry. It is valid until the next step.
 type Outcome struct {
-	// BatchFull is set, and no other field, if the rest of the entry belongs to the next batch. The caller commits
-	// the batch at the position of the entry before, and calls Next again.
+	// BatchFull is set, and no other field, if the rest of the entry belongs to the next batch. The
+	// caller commits the batch at the position of the entry before, and calls Next again.
 	BatchFull bool
 	// Request is the request that was applied; nil for a configuration change.
 	Request *Request
-	// Result is the result of the request or of the configuration change. The caller owns what it points to.
+	// Result is the result of the request or of the configuration change. The caller owns what it
+	// points to.
 	Result Result
 	// ConfChange, if set, is for raft.
 	ConfChange *raftpb.ConfChangeV2
 	// Token, if set, was issued by the request. Every member must accept it.
 	Token *Token
-	// TokensEnd, if not 0, is the index up to which tokens end that a member has not been sent.
+	// TokensEnd, if not 0, is the index up to which a member ends tokens that no client has sent
+	// it.
 	TokensEnd uint64
 }
 
-// Result is the result of one request: Err, or the field of the kind of the request. A successful request for
-// attributes, a version, a claim or an archive has none, and so has a request for an alarm that changes nothing.
+// Result is the result of one request: Err, or the field of the kind of the request. A successful
+// request for attributes, a version, a claim or an archive sets none, and neither does a request
+// for an alarm that changes nothing.
 type Result struct {
 	Put         *kv.PutResult
 	DeleteRange *kv.DeleteRangeResult
@@ -74,8 +79,8 @@ type Result struct {
 	Err         error
 }
 
-// Open begins to apply a committed entry. The results of its requests are kept unless DiscardResults is called.
-// The error is fatal.
+// Open begins to apply a committed entry. The results of its requests are kept unless
+// DiscardResults is called. The error is fatal.
 func (m *Machine) Open(entry *raftpb.Entry) (*Entry, error) {
 	e := &m.entry
 	*e = Entry{m: m, entry: entry, fresh: true}
@@ -103,12 +108,12 @@ func (m *Machine) Open(entry *raftpb.Entry) (*Entry, error) {
 // Header identifies the group of the entry; it is zero for an entry without content.
 func (e *Entry) Header() GroupHeader { return e.header }
 
-// DiscardResults lets the machine omit results and the work for them: no client waits for them. It is called before the
-// first Next.
+// DiscardResults lets the machine omit results and the work for them: no client waits for them. The
+// caller calls it before the first Next.
 func (e *Entry) DiscardResults() { e.m.store.Discard(true) }
 
-// Next takes the next step of the entry: it applies one request, or ends the batch. It returns nil once all of the
-// entry is applied. The error is fatal.
+// Next takes the next step of the entry: it applies one request, or ends the batch. It returns nil
+// once all of the entry is applied. The error is fatal.
 func (e *Entry) Next() (out *Outcome, err error) {
 	switch e.kind {
 	case entryGroup:
@@ -144,7 +149,8 @@ func (e *Entry) openGroup() (err error) {
 			return err
 		}
 		if req == nil {
-			return fmt.Errorf("%w: %d requests of a group of %d are applied", kv.ErrCorrupt, p.requests, i)
+			return fmt.Errorf("%w: %d requests of a group of %d are applied",
+				kv.ErrCorrupt, p.requests, i)
 		}
 	}
 	return nil

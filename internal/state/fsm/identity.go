@@ -7,7 +7,7 @@ import (
 	"vigil/internal/state/auth"
 )
 
-// identityFlags returns which identity it is.
+// identityFlags returns the flag for the kind of an identity.
 func identityFlags(id auth.Identity) byte {
 	switch {
 	case id.Member:
@@ -18,7 +18,8 @@ func identityFlags(id auth.Identity) byte {
 	return 0
 }
 
-// appendUser appends the user of an identity, which has flagUser: name bytes | auth revision uvarint. Others have none.
+// appendUser appends the user of an identity with flagUser: name bytes | auth revision uvarint. It
+// appends nothing for other identities.
 func appendUser(b []byte, id auth.Identity) []byte {
 	if identityFlags(id) != flagUser {
 		return b
@@ -27,14 +28,15 @@ func appendUser(b []byte, id auth.Identity) []byte {
 	return binary.AppendUvarint(b, id.Revision)
 }
 
-// readIdentity is the reverse of identityFlags and appendUser.
+// readIdentity reverses identityFlags and appendUser.
 func (d *Decoder) readIdentity(flags byte) (id auth.Identity, err error) {
 	switch flags {
 	case 0:
 	case flagMember:
 		id.Member = true
 	case flagUser:
-		if id = (auth.Identity{User: string(d.bytes()), Revision: d.uvarint()}); id == (auth.Identity{}) {
+		if id = (auth.Identity{User: string(d.bytes()),
+			Revision: d.uvarint()}); id == (auth.Identity{}) {
 			err = fmt.Errorf("%w: empty identity", ErrFormat)
 		}
 	default:

@@ -34,7 +34,8 @@ func (l *leases) load(log *history.Log, store *mvcc.Store) error {
 	return nil
 }
 
-// follow adds the attachments of the last request to the state, before the next request, which may end the lease.
+// follow adds the attachments of the last request to the state, before the next request, which may
+// end the lease.
 func (l *leases) follow(store *mvcc.Writer) {
 	changes := store.Leases()
 	for _, c := range changes[l.followed:] {
@@ -43,8 +44,8 @@ func (l *leases) follow(store *mvcc.Writer) {
 	l.followed = len(changes)
 }
 
-// Leases returns the leases. Other goroutines may call the methods of lease.State that are for them; they see what is
-// applied, which may be slightly before it is readable.
+// Leases returns the leases. Other goroutines may call the methods of lease.State that are for
+// them; they see the applied state, which may be slightly newer than the readable state.
 func (m *Machine) Leases() *lease.State { return m.leases.state }
 
 // lease applies a request about leases. A large request is applied in parts, see progress.
@@ -108,8 +109,9 @@ func (m *Machine) storeLease(l lease.Lease) error {
 	return m.store.SetMeta(history.Meta{Bucket: leaseBucket, Key: k, Value: v})
 }
 
-// endLease deletes the keys of a lease, in order and as one revision, and the lease. It returns true if it has done only
-// a part: the batch is full, or there are more keys than one revision can delete.
+// endLease deletes the keys of a lease, in order and as one revision, and the lease. It returns
+// true if it has done only a part: the batch is full, or there are more keys than one revision can
+// delete.
 func (m *Machine) endLease(id int64) (more bool, err error) {
 	if m.batchFull() {
 		return true, nil
@@ -123,7 +125,8 @@ func (m *Machine) endLease(id int64) (more bool, err error) {
 		m.leases.follow(m.store)
 		return true, nil
 	}
-	if err := m.store.SetMeta(history.Meta{Bucket: leaseBucket, Key: lease.Key(id), Deleted: true}); err != nil {
+	if err := m.store.SetMeta(history.Meta{Bucket: leaseBucket, Key: lease.Key(id),
+		Deleted: true}); err != nil {
 		return false, err
 	}
 	m.leases.state.Remove(id)
@@ -181,7 +184,9 @@ func (d *Decoder) readLease(kind Kind) {
 	case KindLeaseCheckpoint:
 		l.checkpoint = kv.LeaseCheckpointRequest{Term: d.uvarint()}
 		for range d.count() {
-			l.checkpoint.Checkpoints = append(l.checkpoint.Checkpoints, kv.LeaseCheckpoint{LeaseRef: d.leaseRef(), Remaining: d.varint(), Since: d.uvarint()})
+			l.checkpoint.Checkpoints = append(l.checkpoint.Checkpoints,
+				kv.LeaseCheckpoint{LeaseRef: d.leaseRef(), Remaining: d.varint(),
+					Since: d.uvarint()})
 			if d.bad {
 				return
 			}
@@ -199,4 +204,6 @@ func (d *Decoder) readLease(kind Kind) {
 	}
 }
 
-func (d *Decoder) leaseRef() kv.LeaseRef { return kv.LeaseRef{ID: d.varint(), Granted: d.uvarint()} }
+func (d *Decoder) leaseRef() kv.LeaseRef {
+	return kv.LeaseRef{ID: d.varint(), Granted: d.uvarint()}
+}

@@ -48,7 +48,8 @@ type Machine struct {
 
 	dec   Decoder
 	entry Entry
-	// progress is that of the entry in entry, or of one that was partly applied before a crash.
+	// progress is the progress of the entry in entry, or of an entry that was partly applied before
+	// a crash.
 	progress progress
 	// batchBytes is the size of a batch at which the rest of an entry is left to the next batch.
 	batchBytes int64
@@ -102,8 +103,8 @@ func (m *Machine) Members() *cluster.State { return m.members }
 // ConfState returns raft's configuration. It must not be modified.
 func (m *Machine) ConfState() *raftpb.ConfState { return m.conf }
 
-// apply is the one switch over the kinds of requests. more is set if a part of the request is applied and the rest
-// belongs to the next batch.
+// apply is the one switch over the kinds of requests. more is set if a part of the request is
+// applied and the rest belongs to the next batch.
 func (m *Machine) apply(r *Request, out *Outcome) (more bool) {
 	res := &out.Result
 	switch r.Kind() {
@@ -153,7 +154,8 @@ func (m *Machine) changeMembers(c cluster.Change) error {
 }
 
 func (m *Machine) setMembers(next *cluster.State, rec cluster.Record) error {
-	if err := m.store.SetMeta(history.Meta{Bucket: memberBucket, Key: rec.Key(), Value: rec.Value}); err != nil {
+	if err := m.store.SetMeta(history.Meta{Bucket: memberBucket, Key: rec.Key(),
+		Value: rec.Value}); err != nil {
 		return err
 	}
 	m.members = next
@@ -175,8 +177,9 @@ func (m *Machine) Revision() int64 { return m.store.Revision() }
 // Pending returns the size of the open batch in bytes.
 func (m *Machine) Pending() int { return m.store.Pending() }
 
-// Commit makes the outcome of the entries up to a readable. It is durable when the store is synced or the log replayed.
-// An error that is a kv.Shortage changed nothing, and Commit may be called again; every other error is fatal.
+// Commit makes the outcome of the entries up to the position a readable. The outcome is durable
+// when the store is synced or the log replayed. An error that is a kv.Shortage changed nothing, and
+// Commit may be called again; every other error is fatal.
 func (m *Machine) Commit(a history.Applied) (mvcc.Published, error) {
 	p, err := m.store.Commit(a)
 	if err == nil {

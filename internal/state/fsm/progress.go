@@ -7,21 +7,24 @@ import (
 	"vigil/internal/store/history"
 )
 
-// An entry may write far more than its own size: a put that keeps the value writes a copy of it, the end of a lease
-// deletes its keys. So an entry may be spread over several batches of history. Each batch but the last has the position
-// of the entry before, because the entry is not applied yet, and a record of how many of its requests are: after a crash
-// the entry is applied again from there. How entries are divided differs between members and does not change outcomes.
+// An entry may write far more than its own size: a put that keeps the value writes a copy of it,
+// the end of a lease deletes its keys. So an entry may be spread over several batches of history.
+// Each batch but the last has the position of the entry before, because the entry is not applied
+// yet, and a record of how many of its requests are applied: after a crash the member applies the
+// entry again from there. How entries are divided differs between members and does not change
+// outcomes.
 //
-// A single request is not divided, so it is rejected if its records may not fit into one batch; see mvcc.Limits. The end
-// of a lease cannot be rejected: if one revision cannot hold all deletions, it deletes the keys in several, and the lease
-// exists until the last of them.
+// A single request is not divided, so it is rejected if its records may not fit into one batch; see
+// mvcc.Limits. The end of a lease cannot be rejected: if one revision cannot hold all deletions, it
+// deletes the keys in several, and the lease exists until the last of them.
 
-// DefaultBatchBytes is the size of a batch, with the results of its requests, at which the rest of an entry is left to
-// the next batch.
+// DefaultBatchBytes is the size of a batch, with the results of its requests, at which the rest of
+// an entry is left to the next batch.
 const DefaultBatchBytes = 8 << 20
 
-// The record of an entry that is partly applied is in raftBucket under progressKey: a version byte, then the index of
-// the entry, the number of applied requests, and the number of applied items of the next request, as uvarint.
+// The record of an entry that is partly applied is in raftBucket under progressKey: a version byte,
+// then the index of the entry, the number of applied requests, and the number of applied items of
+// the next request, as uvarint.
 const progressVersion byte = 1
 
 var progressKey = []byte("part")
@@ -29,7 +32,8 @@ var progressKey = []byte("part")
 // progress is how much of an entry is applied.
 type progress struct {
 	index uint64
-	// requests is the number of applied requests, items that of the next request.
+	// requests is the number of applied requests, items the number of applied items of the next
+	// request.
 	requests, items int
 	// stored is set if the store has the record.
 	stored bool
@@ -64,7 +68,8 @@ func parseProgress(b []byte) (progress, error) {
 	return progress{index: index, requests: int(requests), items: int(items), stored: true}, nil
 }
 
-// Divided reports whether meta records are those of a state in the middle of an entry, of which a part is applied.
+// Divided reports whether meta records belong to a state in the middle of an entry, of which only a
+// part is applied.
 func Divided(meta []history.Meta) bool {
 	for i := range meta {
 		if meta[i].Bucket == raftBucket && string(meta[i].Key) == string(progressKey) {
@@ -77,8 +82,8 @@ func Divided(meta []history.Meta) bool {
 // SetBatchBytes changes the size of a batch from DefaultBatchBytes. It may differ between members.
 func (m *Machine) SetBatchBytes(n int64) { m.batchBytes = n }
 
-// batchFull reports whether a request that can be divided should leave the rest to the next batch. Each batch contains
-// a part of it.
+// batchFull reports whether a request that can be divided should leave the rest to the next batch.
+// Each batch contains a part of it.
 func (m *Machine) batchFull() bool { return int64(m.store.Pending()) >= max(m.batchBytes, 1) }
 
 // completeEntry ends the entry in progress.

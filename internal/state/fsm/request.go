@@ -46,7 +46,7 @@ var laterKinds = map[Kind]uint64{}
 
 // Request is one request of a group: exactly one of the pointers is set.
 type Request struct {
-	// Identity is in whose name the request is made; zero for nobody.
+	// Identity says in whose name the request is made; zero means nobody.
 	Identity    auth.Identity
 	Put         *kv.PutRequest
 	DeleteRange *kv.DeleteRangeRequest
@@ -107,12 +107,12 @@ func (r *Request) Kind() Kind {
 	return 0
 }
 
-// Level returns the first level that knows r: with a lower level, the cluster has a member that
-// could not apply it.
+// Level returns the first level that knows r: at a lower level, the cluster has a member that could
+// not apply it.
 func (r *Request) Level() uint64 { return max(laterKinds[r.Kind()], 1) }
 
-// NeedsIdentity reports whether apply judges r by its identity. The others are those that no client
-// can cause, which members propose by themselves, and tokens.
+// NeedsIdentity reports whether apply judges r by its identity. The others are requests that no
+// client can cause, which members propose by themselves, and requests about tokens.
 func (r *Request) NeedsIdentity() bool {
 	switch r.Kind() {
 	case KindLeaseCheckpoint, KindLeaseExpire, KindAttributes, KindClaim, KindArchive:
@@ -120,7 +120,7 @@ func (r *Request) NeedsIdentity() bool {
 	case KindVersion:
 		return r.Version.Op != kv.VersionSet
 	case KindAuth:
-		// Of Authenticate the password was verified; TokensEnd is of the leader.
+		// For Authenticate, the proposer has verified the password; the leader proposes TokensEnd.
 		return r.Auth.Op != kv.Authenticate && r.Auth.Op != kv.TokensEnd
 	}
 	return true

@@ -8,8 +8,9 @@ import (
 	"vigil/internal/store/history"
 )
 
-// versionBucket holds the record of kv.Versions under versionKey: a version byte, then major and minor
-// version of the cluster and of the target, as uvarint. Without it they are those of firstVersions.
+// versionBucket holds the record of kv.Versions under versionKey: a version byte, then major and
+// minor version of the cluster and of the target, as uvarint. Without the record, firstVersions
+// holds.
 const (
 	versionBucket byte = 'v'
 	versionFormat byte = 1
@@ -22,7 +23,8 @@ var firstVersions = kv.Versions{Cluster: kv.Version{Major: 3, Minor: 7}}
 
 func versionRecord(v kv.Versions) history.Meta {
 	b := []byte{versionFormat}
-	for _, n := range [...]uint32{v.Cluster.Major, v.Cluster.Minor, v.Target.Major, v.Target.Minor} {
+	for _, n := range [...]uint32{v.Cluster.Major, v.Cluster.Minor, v.Target.Major,
+		v.Target.Minor} {
 		b = binary.AppendUvarint(b, uint64(n))
 	}
 	return history.Meta{Bucket: versionBucket, Key: versionKey, Value: b}
@@ -68,7 +70,8 @@ func (m *Machine) changeVersion(c kv.VersionChange) error {
 		}
 		next.Target = kv.Version{}
 	case kv.VersionSet:
-		// Its proposer may not have known changes that are before it in the log. It has no effect then, and the leader looks again.
+		// The proposer may not have known changes that precede this one in the log. This change has
+		// no effect then, and the leader looks again.
 		if next.Next(c.Version) == c.Version {
 			next.Cluster = c.Version
 		}

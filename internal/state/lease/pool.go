@@ -9,14 +9,14 @@ const blockTimers = 1 << 9
 // pool holds timers. They stay where they are while it grows.
 type pool struct {
 	blocks []*[blockTimers]timer
-	// used is the number of places that were ever taken; freed are those of them that are free again.
+	// used is the number of places that were ever taken; freed holds the ones that are free again.
 	used  place
 	freed []place
 }
 
 func (p *pool) at(i place) *timer { return &p.blocks[i/blockTimers][i%blockTimers] }
 
-// take returns a place; what is there has no meaning.
+// take returns a place, whose content is undefined.
 func (p *pool) take() place {
 	if last := len(p.freed) - 1; last >= 0 {
 		i := p.freed[last]

@@ -8,8 +8,9 @@ import (
 	"vigil/internal/state/record"
 )
 
-// The record of a lease: the key is the id as u64, big endian. The value is a version byte, the TTL and the remaining TTL as
-// varints, and the indexes of the grant and of the entry from which the time counts as uvarints.
+// The record of a lease: the key is the id as u64, big endian. The value is a version byte, the TTL
+// and the remaining TTL as varints, and the indexes of the grant and of the entry from which the
+// time counts as uvarints.
 const recordVersion byte = 1
 
 // Record returns the record of a lease.
@@ -35,7 +36,8 @@ func ParseRecord(key, value []byte) (Lease, error) {
 	l := Lease{LeaseRef: kv.LeaseRef{ID: int64(binary.BigEndian.Uint64(key))}}
 	r := record.NewReader(value[1:])
 	l.TTL, l.Remaining, l.Granted, l.Since = r.Varint(), r.Varint(), r.Uvarint(), r.Uvarint()
-	if !r.Complete() || l.ID == 0 || l.TTL < 0 || l.TTL > kv.MaxLeaseTTL || l.Remaining < 0 || l.Remaining > l.TTL {
+	if !r.Complete() || l.ID == 0 || l.TTL < 0 || l.TTL > kv.MaxLeaseTTL || l.Remaining < 0 ||
+		l.Remaining > l.TTL {
 		return Lease{}, bad
 	}
 	return l, nil

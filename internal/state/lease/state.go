@@ -15,10 +15,11 @@ import (
 // Lease is a lease without its keys.
 type Lease struct {
 	kv.LeaseRef
-	// TTL is the granted TTL. Remaining is the remaining TTL of the last checkpoint, 0 if there was none since the last
-	// keep-alive. Both are in seconds.
+	// TTL is the granted TTL. Remaining is the remaining TTL of the last checkpoint, 0 if there was
+	// none since the last keep-alive. Both are in seconds.
 	TTL, Remaining int64
-	// Since is the index of the entry from which the time counts: Granted, or the last checkpoint with the whole TTL.
+	// Since is the index of the entry from which the time counts: Granted, or the last checkpoint
+	// with the whole TTL.
 	Since uint64
 }
 
@@ -37,7 +38,7 @@ type attached struct {
 // fewKeys is the largest number of keys that are searched for in the list.
 const fewKeys = 16
 
-// place returns where a key is, -1 if it is not attached.
+// place returns the place of a key in the list, -1 if the key is not attached.
 func (a *attached) place(key string) int {
 	if a.places == nil {
 		return slices.Index(a.keys, key)
@@ -85,19 +86,22 @@ type Transition struct {
 	Ended bool
 }
 
-// State holds all leases with their keys. One goroutine changes it; Removals, Lookup, Keys, Each, All and Len are for any goroutine.
+// State holds all leases with their keys. One goroutine changes it; Removals, Lookup, Keys, Each,
+// All and Len are for any goroutine.
 type State struct {
 	mu struct {
 		sync.RWMutex
 		// leases are without pointers, so that the garbage collector does not visit them.
 		leases map[int64]Lease
-		// keys are the attached keys by the id of the lease. Keys may have a lease that does not exist: a backup of etcd
-		// can contain such keys. They are attached when the id is granted, like after a restart.
+		// keys are the attached keys by the id of the lease. Keys may have a lease that does not
+		// exist: a backup of etcd can contain such keys. They are attached when the id is granted,
+		// as after a restart.
 		keys map[int64]*attached
 	}
 	// removals counts the leases that have ended.
 	removals atomic.Uint64
-	// transitions are those since the last TakeTransitions. Owned by the goroutine that changes the state.
+	// transitions has the transitions since the last TakeTransitions. Owned by the goroutine that
+	// changes the state.
 	transitions []Transition
 }
 
@@ -115,7 +119,8 @@ func (s *State) Load(l Lease) {
 	s.mu.leases[l.ID] = l
 }
 
-// Grant adds a lease. Errors: kv.ErrLeaseNotFound for the id 0, kv.ErrLeaseTTLTooLarge, kv.ErrLeaseExists.
+// Grant adds a lease. Errors: kv.ErrLeaseNotFound for the id 0, kv.ErrLeaseTTLTooLarge,
+// kv.ErrLeaseExists.
 func (s *State) Grant(r kv.LeaseGrantRequest, index uint64) (Lease, error) {
 	switch {
 	case r.ID == 0:
@@ -155,9 +160,9 @@ func (s *State) Remove(id int64) {
 	}
 }
 
-// Checkpoint sets the remaining TTL of a lease. It returns the lease, and whether it was changed. A checkpoint of a lease
-// that does not exist any more, of more than its TTL, or of the time before the last checkpoint with the whole TTL
-// changes nothing.
+// Checkpoint sets the remaining TTL of a lease. It returns the lease, and whether it was changed. A
+// checkpoint of a lease that does not exist any more, of more than its TTL, or of the time before
+// the last checkpoint with the whole TTL changes nothing.
 func (s *State) Checkpoint(c kv.LeaseCheckpoint, index uint64) (Lease, bool) {
 	l, ok := s.mu.leases[c.ID]
 	if !ok || l.LeaseRef != c.LeaseRef || c.Remaining < 0 || c.Remaining > l.TTL {
@@ -177,7 +182,8 @@ func (s *State) Checkpoint(c kv.LeaseCheckpoint, index uint64) (Lease, bool) {
 	return next, true
 }
 
-// Attach moves a key from one lease to another; 0 is none. The lease to exists, the lease from may not. key is copied.
+// Attach moves a key from one lease to another; 0 means none. The lease to exists, the lease from
+// may not. It copies key.
 func (s *State) Attach(key []byte, from, to int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,8 +217,8 @@ func (s *State) AttachAll(keys func(yield func(key string, lease int64) bool)) {
 	}
 }
 
-// TakeTransitions returns the leases that were granted or ended since the last call, in order. The slice is valid until
-// the next change.
+// TakeTransitions returns the leases that were granted or ended since the last call, in order. The
+// slice is valid until the next change.
 func (s *State) TakeTransitions() []Transition {
 	c := s.transitions
 	s.transitions = s.transitions[:0]
@@ -258,11 +264,12 @@ func (s *State) list(id int64) []string {
 // someKeys is how many keys Each takes at a time.
 const someKeys = 256
 
-// Each returns the keys of a lease in any order, which costs less than Keys. The state may change during the call: it returns every key that
-// is attached all the time, maybe twice.
+// Each returns the keys of a lease in any order, which costs less than Keys. The state may change
+// during the call: Each returns every key that stays attached all the time, maybe twice.
 func (s *State) Each(id int64) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		// From the last one to the first: a key that is detached makes way for the last one, which was returned, or is still to come.
+		// Go from the last key to the first: when a key is detached, the last key takes its place,
+		// and that one was returned, or is still to come.
 		var some []string
 		for end := math.MaxInt; end > 0; {
 			some, end = s.before(id, end, some[:0])
@@ -275,7 +282,8 @@ func (s *State) Each(id int64) iter.Seq[string] {
 	}
 }
 
-// before appends some keys of a lease before a place to dst, and returns the place of the first one, 0 if there are none.
+// before appends some keys of a lease before a place to dst, and returns the place of the first
+// one, 0 if there are none.
 func (s *State) before(id int64, end int, dst []string) ([]string, int) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

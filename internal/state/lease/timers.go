@@ -6,12 +6,13 @@ import (
 	"vigil/internal/kv"
 )
 
-// Timers measure the time of leases. Times are durations since a moment of the caller's choice, not years ago; they do not
-// decrease.
+// Timers measure the time of leases. Times are durations since a moment of the caller's choice, not
+// years ago; they do not decrease.
 //
-// They are a heap by the time at which a lease is due. A keep-alive only changes the deadline of a lease; the lease keeps
-// its position in the heap, which may be too early, until it reaches the top. So a renewal costs only a lookup, and each
-// lease is moved about once in its TTL, even if it is renewed often.
+// They are a heap by the time at which a lease is due. A keep-alive only changes the deadline of a
+// lease; the lease keeps its position in the heap, which may be too early, until it reaches the
+// top. So a renewal costs only a lookup, and each lease is moved about once in its TTL, even if it
+// is renewed often.
 //
 // Nothing here has pointers to a timer: the garbage collector does not visit them.
 type Timers struct {
@@ -43,7 +44,8 @@ type item struct {
 	timer place
 }
 
-// NewTimers returns timers without leases. interval is the time between checkpoints of a lease; 0 means no checkpoints.
+// NewTimers returns timers without leases. interval is the time between checkpoints of a lease; 0
+// means no checkpoints.
 func NewTimers(interval time.Duration) *Timers {
 	return &Timers{timers: map[int64]place{}, interval: interval}
 }
@@ -62,7 +64,7 @@ func Fill(interval time.Duration, leases []Lease, now, extra time.Duration) *Tim
 	return t
 }
 
-// seconds returns a TTL as a duration. The longest TTL leaves seven years to the largest duration.
+// seconds returns a TTL as a duration. The longest TTL is seven years below the largest duration.
 func seconds(ttl int64) time.Duration { return time.Duration(ttl) * time.Second }
 
 // add appends a timer to the heap without sorting it in.
@@ -77,7 +79,8 @@ func (t *Timers) add(l *Lease, deadline, now time.Duration) {
 	t.heap = append(t.heap, item{t.schedule(x, now), p})
 }
 
-// of returns the timer of a lease, nil if there is none. It is valid until the next call of add or Remove.
+// of returns the timer of a lease, nil if there is none. It is valid until the next call of add or
+// Remove.
 func (t *Timers) of(id int64) *timer {
 	if p, ok := t.timers[id]; ok {
 		return t.pool.at(p)
@@ -114,7 +117,8 @@ func (t *Timers) Remove(id int64) {
 // Len returns the number of leases.
 func (t *Timers) Len() int { return len(t.timers) }
 
-// Get returns when a lease expires and whether it was reported as due; ok is false if there is no such lease.
+// Get returns when a lease expires and whether it was reported as due; ok is false if there is no
+// such lease.
 func (t *Timers) Get(id int64) (deadline time.Duration, ending, ok bool) {
 	if x := t.of(id); x != nil {
 		return x.deadline, x.ending, true
@@ -122,8 +126,8 @@ func (t *Timers) Get(id int64) (deadline time.Duration, ending, ok bool) {
 	return 0, false, false
 }
 
-// Marked returns the life of a lease and its mark. It is 0 if no checkpoint is stored for the lease; otherwise a keep-alive
-// must replace the checkpoint.
+// Marked returns the life of a lease and its mark. It is 0 if no checkpoint is stored for the
+// lease; otherwise a keep-alive must replace the checkpoint.
 func (t *Timers) Marked(id int64) (kv.LeaseRef, uint64) {
 	if x := t.of(id); x != nil {
 		return x.ref, x.mark
@@ -138,8 +142,8 @@ func (t *Timers) Unmark(r kv.LeaseRef, mark uint64) {
 	}
 }
 
-// Renew gives a lease its whole TTL again, and returns that in seconds. It does nothing and returns false if the lease does not exist,
-// was reported as due, or has a mark.
+// Renew gives a lease its whole TTL again, and returns the TTL in seconds. It does nothing and
+// returns false if the lease does not exist, was reported as due, or has a mark.
 func (t *Timers) Renew(id int64, now time.Duration) (ttl int64, ok bool) {
 	x := t.of(id)
 	if x == nil || x.ending || x.mark != 0 {
@@ -153,9 +157,10 @@ func (t *Timers) Renew(id int64, now time.Duration) (ttl int64, ok bool) {
 // maxSteps is the limit for the leases that one call of Due examines.
 const maxSteps = 4096
 
-// Due returns expired leases, until enough returns true, and the checkpoints that are due. more is set if more may be due
-// already.
-func (t *Timers) Due(now time.Duration, enough func(kv.LeaseRef) bool) (ended []kv.LeaseRef, checkpoints []kv.LeaseCheckpoint, more bool) {
+// Due returns expired leases, until enough returns true, and the checkpoints that are due. more is
+// set if more may be due already.
+func (t *Timers) Due(now time.Duration, enough func(kv.LeaseRef) bool) (ended []kv.LeaseRef,
+	checkpoints []kv.LeaseCheckpoint, more bool) {
 	for range maxSteps {
 		if len(t.heap) == 0 || t.heap[0].due > now {
 			return ended, checkpoints, false
@@ -173,7 +178,8 @@ func (t *Timers) Due(now time.Duration, enough func(kv.LeaseRef) bool) (ended []
 			continue
 		case x.check != 0 && x.check <= now:
 			checkpoints = append(checkpoints, kv.LeaseCheckpoint{LeaseRef: x.ref,
-				Remaining: min(int64((x.deadline-now+time.Second-1)/time.Second), int64(x.ttl/time.Second))})
+				Remaining: min(int64((x.deadline-now+time.Second-1)/time.Second),
+					int64(x.ttl/time.Second))})
 			x.mark++
 			top.due = t.schedule(x, now)
 		default:
@@ -187,8 +193,8 @@ func (t *Timers) Due(now time.Duration, enough func(kv.LeaseRef) bool) (ended []
 	return ended, checkpoints, true
 }
 
-// Retry lets a lease that was reported as due and has not ended be reported again at a time. If known is set, no earlier
-// request can end it any more, and it can be renewed meanwhile.
+// Retry lets a lease that was reported as due and has not ended be reported again at a time. If
+// known is set, no earlier request can end it any more, and it can be renewed until then.
 func (t *Timers) Retry(r kv.LeaseRef, at time.Duration, known bool) {
 	x := t.of(r.ID)
 	if x == nil || x.ref != r || !x.ending {

@@ -1,25 +1,31 @@
 // Package lineage tells the history of a cluster from every other history, as data.
 //
-// The id of a cluster follows from its names, and terms and indexes are small numbers, so two histories may agree in all of them: a
-// backup that is restored twice, a cluster that is wiped and started with the same flags, a disk that is set back. So the leader of a term
-// claims it with a random id, by an entry. A State lists the claimed terms, and where the log left each of them. Whoever knows a claim
-// and an index of a history can ask whether another history has all entries of it up to that index: Judge.
+// The id of a cluster follows from its names, and terms and indexes are small numbers, so two
+// histories may agree in all of them: a backup that is restored twice, a cluster that is wiped and
+// started with the same flags, a disk that is set back. So the leader of a term claims it with a
+// random id, by an entry. A State lists the claimed terms, and where the log left each of them.
+// Whoever knows a claim and an index of a history can ask whether another history has all entries
+// of it up to that index: Judge.
 //
-// The first claim of a history is its incarnation. A restore drops the list, and a member that is forced to be a cluster of its own begins
-// another one, so both have a new incarnation.
+// The first claim of a history is its incarnation. A restore drops the list, and a member that is
+// forced to be a cluster of its own begins another one, so both have a new incarnation.
 //
-// A State also lists the archives that the incarnation has begun, by where they are: one that is not there any more is missing, and not new.
+// A State also lists the archives that the incarnation has begun, by place: an archive that is no
+// longer at its place is missing, and not new.
 //
 // A State is immutable and has no clock, file or source of random numbers.
 //
 // # Invariants
 //
 //  1. Terms ascend strictly, and ends ascend with them. Only the newest term may have no end.
-//  2. A claim has an effect only in an entry of its term, and the first one of a term counts. Raft has one leader a term, so entries of
-//     a claimed term are equal in all histories that have the claim.
-//  3. The records of a State rebuild it. There are at most MaxTerms claims and MaxArchives archives.
+//  2. A claim has an effect only in an entry of its term, and the first one of a term counts. Raft
+//     has one leader a term, so entries of a claimed term are equal in all histories that have the
+//     claim.
+//  3. The records of a State rebuild it. There are at most MaxTerms claims and MaxArchives
+//     archives.
 //  4. The next State depends on the State and the arguments only.
-//  5. What Judge calls Foreign stays so in every later State: claims are only forgotten, and never made for an older term.
+//  5. What Judge calls Foreign stays so in every later State: claims are only forgotten, and never
+//     made for an older term.
 package lineage
 
 import (
@@ -49,7 +55,7 @@ type ID [16]byte
 
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
-// Claim is what the leader of a term proposes.
+// Claim is the claim that the leader of a term proposes.
 type Claim struct {
 	Term uint64
 	ID   ID
@@ -70,7 +76,7 @@ type Archive struct {
 	ID    ID
 }
 
-// PlaceOf returns what stands for the address of a bucket.
+// PlaceOf returns the place that stands for the address of a bucket.
 func PlaceOf(address string) [32]byte { return sha256.Sum256([]byte(address)) }
 
 // term is a claimed term.
@@ -98,8 +104,9 @@ func (s *State) Newest() Mark {
 	return s.terms[len(s.terms)-1].Mark
 }
 
-// Fading reports whether so many claims are newer than a term that its own is, or will be, forgotten before long. What has it should be
-// replaced by something that has the newest claim: Judge finds that Foreign whose claim is forgotten.
+// Fading reports whether so many claims are newer than a term that the claim of the term is
+// forgotten, or will be before long. The caller should replace whatever has that claim with
+// something that has the newest claim: Judge returns Foreign for a claim that is forgotten.
 func (s *State) Fading(number uint64) bool {
 	i, _ := s.find(number + 1)
 	return len(s.terms)-i >= MaxTerms/2
@@ -115,11 +122,12 @@ func (s *State) Archive(address string) (ID, bool) {
 }
 
 func (s *State) place(p [32]byte) (int, bool) {
-	return slices.BinarySearchFunc(s.archives, p, func(a Archive, p [32]byte) int { return bytes.Compare(a.Place[:], p[:]) })
+	return slices.BinarySearchFunc(s.archives, p,
+		func(a Archive, p [32]byte) int { return bytes.Compare(a.Place[:], p[:]) })
 }
 
-// Begin returns the State after an archive was begun, and the records that differ. The first one of a place counts. Errors:
-// ErrTooManyArchives.
+// Begin returns the State after an archive was begun, and the records that differ. The first
+// archive of a place counts. Errors: ErrTooManyArchives.
 func (s *State) Begin(a Archive) (*State, []Record, error) {
 	i, found := s.place(a.Place)
 	switch {
@@ -142,12 +150,13 @@ const (
 	Unknown Verdict = iota
 	// Same: this history has the same entries up to the index.
 	Same
-	// Foreign: it has not, and never will.
+	// Foreign: this history does not have them, and never will.
 	Foreign
 )
 
-// Judge says whether this history, which is applied up to an index, has all entries up to last of a history that has the claim of m, and no
-// entry of a later term at or before last. s is the State at the applied index or a later one.
+// Judge says whether this history, which is applied up to an index, has all entries up to last of a
+// history that has the claim of m, and no entry of a later term at or before last. s is the State
+// at the applied index or a later one.
 func (s *State) Judge(m Mark, last, applied uint64) Verdict {
 	i, found := s.find(m.Term)
 	switch {
@@ -178,7 +187,8 @@ func (s *State) find(number uint64) (int, bool) {
 	})
 }
 
-// Follow returns the State after an entry, and the records that differ. It is called for each entry, before its content is applied.
+// Follow returns the State after an entry, and the records that differ. The caller calls it for
+// each entry, before it applies the content.
 func (s *State) Follow(number, index uint64) (*State, []Record) {
 	n := len(s.terms)
 	if n == 0 || s.terms[n-1].Term >= number || s.terms[n-1].end > 0 {
@@ -190,8 +200,8 @@ func (s *State) Follow(number, index uint64) (*State, []Record) {
 	return &next, []Record{next.terms[n-1].record()}
 }
 
-// Claim returns the State after a claim in an entry of its term, and the records that differ. A claim that is not newer than the newest
-// one changes nothing, unless it begins a new incarnation.
+// Claim returns the State after a claim in an entry of its term, and the records that differ. A
+// claim that is not newer than the newest one changes nothing, unless it begins a new incarnation.
 func (s *State) Claim(c Claim) (*State, []Record) {
 	if c.Term == 0 || c.ID == (ID{}) {
 		return s, nil
@@ -223,8 +233,9 @@ func (s *State) Claim(c Claim) (*State, []Record) {
 	return &next, records
 }
 
-// Record is a stored claim or archive, or that it is deleted. The key of a claim is its term as a big-endian u64, that of an archive its
-// place. The values have a version byte, then the id, and for a claim the end as uvarint. docs/formats/history.md describes them too.
+// Record is a stored or deleted claim or archive. The key of a claim is its term as a big-endian
+// u64, the key of an archive its place. The values have a version byte, then the id, and for a
+// claim the end as uvarint. docs/formats/history.md describes them too.
 type Record struct {
 	Key, Value []byte
 	Deleted    bool
@@ -283,7 +294,8 @@ func Load(records []Record) (*State, error) {
 		case string(r.Key) == string(rootKey):
 			s.incarnation = id
 		case len(r.Key) == 8:
-			s.terms = append(s.terms, term{Mark: Mark{binary.BigEndian.Uint64(r.Key), id}, end: f.Uvarint()})
+			s.terms = append(s.terms,
+				term{Mark: Mark{binary.BigEndian.Uint64(r.Key), id}, end: f.Uvarint()})
 		case len(r.Key) == 32:
 			s.archives = append(s.archives, Archive{[32]byte(r.Key), id})
 		default:
@@ -299,7 +311,8 @@ func Load(records []Record) (*State, error) {
 		}
 		return 1
 	})
-	slices.SortFunc(s.archives, func(a, b Archive) int { return bytes.Compare(a.Place[:], b.Place[:]) })
+	slices.SortFunc(s.archives,
+		func(a, b Archive) int { return bytes.Compare(a.Place[:], b.Place[:]) })
 	return s, s.valid()
 }
 
@@ -312,12 +325,15 @@ func readID(f *record.Reader) (id ID, ok bool) {
 
 // valid reports why s breaks an invariant.
 func (s *State) valid() error {
-	if (len(s.terms) == 0) != (s.incarnation == ID{}) || len(s.terms) > MaxTerms || len(s.archives) > MaxArchives || len(s.terms) == 0 && len(s.archives) > 0 {
-		return fmt.Errorf("lineage: %d claims, %d archives and incarnation %s", len(s.terms), len(s.archives), s.incarnation)
+	if (len(s.terms) == 0) != (s.incarnation == ID{}) || len(s.terms) > MaxTerms ||
+		len(s.archives) > MaxArchives || len(s.terms) == 0 && len(s.archives) > 0 {
+		return fmt.Errorf("lineage: %d claims, %d archives and incarnation %s", len(s.terms),
+			len(s.archives), s.incarnation)
 	}
 	for i, t := range s.terms {
 		newest := i == len(s.terms)-1
-		if t.Term == 0 || t.end == 0 && !newest || i > 0 && (t.Term <= s.terms[i-1].Term || t.end > 0 && t.end <= s.terms[i-1].end) {
+		if t.Term == 0 || t.end == 0 && !newest ||
+			i > 0 && (t.Term <= s.terms[i-1].Term || t.end > 0 && t.end <= s.terms[i-1].end) {
 			return errors.New("lineage: the claims are not in order")
 		}
 	}

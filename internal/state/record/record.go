@@ -1,7 +1,8 @@
-// Package record reads and writes the fields of the small records in which the state of a cluster is stored.
+// Package record reads and writes the fields of the small records in which the state of a cluster
+// is stored.
 //
-// Integers are those of encoding/binary in their shortest form, so that one value has one encoding. Bytes and texts are
-// their length as uvarint and the bytes.
+// Integers are encoding/binary's in their shortest form, so that one value has one encoding. Bytes
+// and texts are their length as uvarint and the bytes.
 package record
 
 import (
@@ -13,7 +14,8 @@ func AppendBytes[T string | []byte](b []byte, v T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(v))), v...)
 }
 
-// Reader reads the fields of a record. After a malformed field all further fields are zero, and Complete returns false.
+// Reader reads the fields of a record. After a malformed field all further fields are zero, and
+// Complete returns false.
 type Reader struct {
 	rest []byte
 	bad  bool

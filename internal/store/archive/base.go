@@ -27,13 +27,14 @@ type Part struct {
 	Name string `json:"name"`
 	Kind string `json:"kind"`
 	Size int64  `json:"size"`
-	// SHA256 is that of the whole object, in hexadecimal digits.
+	// SHA256 is the SHA-256 of the whole object, in hexadecimal digits.
 	SHA256 string `json:"sha256"`
-	// A records part has the records of the revisions above After up to Through. A live part lists records below revision
-	// Through. A meta part has 0 and 0.
+	// A records part has the records of the revisions above After up to Through. A live part lists
+	// records below revision Through. A meta part has 0 in both.
 	After   int64 `json:"after"`
 	Through int64 `json:"through"`
-	// Items is the number of records, of revisions or of meta records; Content is their size before compression.
+	// Items is the number of records, of revisions or of meta records; Content is their size before
+	// compression.
 	Items   uint64 `json:"items"`
 	Content int64  `json:"content"`
 }
@@ -49,11 +50,12 @@ type Member struct {
 
 // Base is the manifest of a base state: the state of the cluster after the entry Index.
 //
-// Its records are those of the record parts, which are in the order of their revisions and without a gap. Parts of an earlier base
-// are named again. They may hold records that were compacted since, while the deletion that made such a record needless is in no
-// part any more: a member removes both. So if Compact is above the end of a part of an earlier base, live parts are needed: they
-// list, in the order of the revisions, every record below Compact that still counts. Of the records below Compact only those count;
-// without live parts all records count.
+// The records parts hold its records, in the order of their revisions and without a gap. A base
+// names parts of an earlier base again. These may hold records that were compacted since, while no
+// part any longer holds the deletion that made such a record needless: a member removes both. So if
+// Compact is above the end of a part of an earlier base, the base needs live parts: they list, in
+// the order of the revisions, every record below Compact that still counts. Of the records below
+// Compact only the listed ones count; without live parts all records count.
 type Base struct {
 	Format  string `json:"format"` // baseFormat
 	Version int    `json:"version"`
@@ -63,8 +65,8 @@ type Base struct {
 	Term    uint64 `json:"term"`
 	// Claim is the newest claim that the sender had applied when the state was cut, or a later one.
 	Claim Claim `json:"claim"`
-	// Revision and Compact are the newest and the compact revision, -1 for none. RevisionTime is when Revision was made, in
-	// milliseconds since 1970; 0 if that is not known.
+	// Revision and Compact are the newest and the compact revision, -1 for none. RevisionTime is
+	// when Revision was made, in milliseconds since 1970; 0 if that is not known.
 	Revision     int64 `json:"revision"`
 	RevisionTime int64 `json:"revisionTime"`
 	Compact      int64 `json:"compact"`
@@ -81,7 +83,8 @@ type Base struct {
 
 // NewBase returns a manifest without content for an archive.
 func NewBase(id *Identity) Base {
-	return Base{Format: baseFormat, Version: Version, Archive: id.Archive, Cluster: id.Cluster, Compact: -1, Members: []Member{}, Parts: []Part{}}
+	return Base{Format: baseFormat, Version: Version, Archive: id.Archive, Cluster: id.Cluster,
+		Compact: -1, Members: []Member{}, Parts: []Part{}}
 }
 
 // Name returns the name of the object.
@@ -108,7 +111,8 @@ func DecodeBase(id *Identity, name string, data []byte) (Base, error) {
 	switch {
 	case err != nil:
 	case b.Archive != id.Archive || b.Cluster != id.Cluster:
-		err = fmt.Errorf("%w: it belongs to archive %s of cluster %s", ErrForeign, b.Archive, b.Cluster)
+		err = fmt.Errorf("%w: it belongs to archive %s of cluster %s", ErrForeign,
+			b.Archive, b.Cluster)
 	case b.Name() != name:
 		err = fmt.Errorf("%w: its name was %s", ErrForeign, b.Name())
 	}
@@ -118,7 +122,7 @@ func DecodeBase(id *Identity, name string, data []byte) (Base, error) {
 	return b, nil
 }
 
-// IdentityOf returns what a manifest says about the identity of its archive: the ids.
+// IdentityOf returns the part of the archive's identity that a manifest has: the ids.
 func IdentityOf(name string, data []byte) (Identity, error) {
 	var peek struct {
 		Archive ID    `json:"archive"`
@@ -127,7 +131,8 @@ func IdentityOf(name string, data []byte) (Identity, error) {
 	if err := json.Unmarshal(data, &peek); err != nil {
 		return Identity{}, fmt.Errorf("%s: %w: %w", name, ErrDamaged, err)
 	}
-	id := Identity{Format: identityFormat, Version: Version, Archive: peek.Archive, Cluster: peek.Cluster}
+	id := Identity{Format: identityFormat, Version: Version, Archive: peek.Archive,
+		Cluster: peek.Cluster}
 	_, err := DecodeBase(&id, name, data)
 	return id, err
 }
@@ -167,11 +172,13 @@ func (b *Base) check() error {
 		p := &b.Parts[i]
 		k := slices.Index(order, p.Kind)
 		switch {
-		case k < kind || !IsPartName(p.Name) || len(p.SHA256) != 64 || p.Size < HeaderSize || p.Size > MaxObject || p.Content < 0 || p.Content > MaxContent:
+		case k < kind || !IsPartName(p.Name) || len(p.SHA256) != 64 || p.Size < HeaderSize ||
+			p.Size > MaxObject || p.Content < 0 || p.Content > MaxContent:
 			return fmt.Errorf("part %d (%s of kind %q and %d bytes)", i, p.Name, p.Kind, p.Size)
 		case p.Kind == RecordsPart:
 			if p.After != end || p.Through < p.After {
-				return fmt.Errorf("part %d has revisions %d to %d and follows revision %d", i, p.After, p.Through, end)
+				return fmt.Errorf("part %d has revisions %d to %d and follows revision %d", i,
+					p.After, p.Through, end)
 			}
 			end = p.Through
 		case p.Kind == LivePart && p.Through != b.Compact:
@@ -185,7 +192,8 @@ func (b *Base) check() error {
 	case metas == 0:
 		return errors.New("there are no meta records")
 	case end != b.Revision && (end != 0 || kind == 0):
-		return fmt.Errorf("the parts end at revision %d, and the state has revision %d", end, b.Revision)
+		return fmt.Errorf("the parts end at revision %d, and the state has revision %d",
+			end, b.Revision)
 	}
 	return nil
 }

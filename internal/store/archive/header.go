@@ -14,10 +14,12 @@ const (
 	magic = "VARC"
 	// HeaderSize is the size of the header of an object that is not in JSON.
 	HeaderSize = 188
-	// MaxObject is the most bytes that an object has, MaxContent the most that its content has before compression.
+	// MaxObject limits the bytes of an object, MaxContent the bytes of its content before
+	// compression.
 	MaxObject  = 1 << 30
 	MaxContent = 1 << 30
-	// PartBytes is about the size of the content at which a part should end, LogBytes the same of a log object.
+	// PartBytes is the approximate size of the content at which a part should end, LogBytes the
+	// same for a log object.
 	PartBytes = 32 << 20
 	LogBytes  = 8 << 20
 
@@ -29,7 +31,7 @@ var (
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// Kind is what an object holds.
+// Kind says what an object holds.
 type Kind byte
 
 // The kinds of objects that are not in JSON.
@@ -60,23 +62,27 @@ type Header struct {
 	Encrypted bool
 	Cluster   uint64
 	Archive   ID
-	// First and Last are the first and the last index of a log object; of a part they are After and Through.
+	// First and Last are the first and the last index of a log object; of a part they are After and
+	// Through.
 	First, Last uint64
 	// FirstTerm and LastTerm are the terms of the first and the last entry.
 	FirstTerm, LastTerm uint64
 	// Before and After are the revision before the first entry and after the last one.
 	Before, After int64
-	// FirstTime and LastTime are when the sender applied the first and the last entry, by its clock, in milliseconds since
-	// 1970.
+	// FirstTime and LastTime are when the sender applied the first and the last entry, by its
+	// clock, in milliseconds since 1970.
 	FirstTime, LastTime int64
-	// Sender is the id of the member that sent a log object. In a part it is a random number, so that no two parts have one name:
-	// what a prune removes, or what is damaged, is never taken for a part that is written later.
+	// Sender is the id of the member that sent a log object. In a part it is a random number, so
+	// that no two parts share a name: a part that a prune removes, or that is damaged, is never
+	// taken for a part that is written later.
 	Sender uint64
 	// Items is the number of entries, records, revisions or meta records.
 	Items uint64
-	// Content is the size of the content before compression, Body that of what follows the header.
+	// Content is the size of the content before compression, Body the size of everything after the
+	// header.
 	Content, Body int64
-	// Claim is the newest claim that the sender of a log object had applied when it made the object. It is zero in a part.
+	// Claim is the newest claim that the sender of a log object had applied when it made the
+	// object. It is zero in a part.
 	Claim Claim
 	// Sum is the SHA-256 of the body.
 	Sum [32]byte
@@ -96,8 +102,10 @@ func (h *Header) put(b []byte) {
 	b = append(append(b[:0:HeaderSize], magic...), Version, byte(h.Kind), flags, 0)
 	b = le.AppendUint64(b, h.Cluster)
 	b = append(b, h.Archive[:]...)
-	for _, v := range [...]uint64{h.First, h.Last, h.FirstTerm, h.LastTerm, uint64(h.Before), uint64(h.After),
-		uint64(h.FirstTime), uint64(h.LastTime), h.Sender, h.Items, uint64(h.Content), uint64(h.Body)} {
+	for _, v := range [...]uint64{h.First, h.Last, h.FirstTerm, h.LastTerm, uint64(h.Before),
+		uint64(h.After),
+		uint64(h.FirstTime), uint64(h.LastTime), h.Sender, h.Items, uint64(h.Content),
+		uint64(h.Body)} {
 		b = le.AppendUint64(b, v)
 	}
 	b = append(le.AppendUint64(b, uint64(h.Claim.Term)), h.Claim.ID[:]...)
@@ -119,7 +127,8 @@ func parseHeader(b []byte) (h Header, err error) {
 	case b[4] != Version || b[6]&^flagEncrypted != 0 || b[7] != 0:
 		return h, damaged("version and flags %x", b[4:8])
 	}
-	h = Header{Kind: Kind(b[5]), Encrypted: b[6]&flagEncrypted != 0, Cluster: le.Uint64(b[8:]), Archive: ID(b[16:32])}
+	h = Header{Kind: Kind(b[5]), Encrypted: b[6]&flagEncrypted != 0, Cluster: le.Uint64(b[8:]),
+		Archive: ID(b[16:32])}
 	v := func(i int) uint64 { return le.Uint64(b[32+8*i:]) }
 	h.First, h.Last, h.FirstTerm, h.LastTerm = v(0), v(1), v(2), v(3)
 	h.Before, h.After, h.FirstTime, h.LastTime = int64(v(4)), int64(v(5)), int64(v(6)), int64(v(7))
@@ -134,10 +143,12 @@ func PeekHeader(b []byte) (Header, error) { return parseHeader(b) }
 
 // check checks what a reader relies on.
 func (h *Header) check() error {
-	bad := h.Content < 0 || h.Content > MaxContent || h.Body < 0 || h.Body > MaxObject-HeaderSize || h.First > 1<<62 || h.Last > 1<<62
+	bad := h.Content < 0 || h.Content > MaxContent || h.Body < 0 || h.Body > MaxObject-HeaderSize ||
+		h.First > 1<<62 || h.Last > 1<<62
 	switch h.Kind {
 	case KindLog:
-		bad = bad || h.First == 0 || h.Last < h.First || h.Items != h.Last-h.First+1 || h.FirstTerm == 0 || h.LastTerm < h.FirstTerm ||
+		bad = bad || h.First == 0 || h.Last < h.First || h.Items != h.Last-h.First+1 ||
+			h.FirstTerm == 0 || h.LastTerm < h.FirstTerm ||
 			h.Before < 0 || h.After < h.Before || !h.Claim.covers(h.LastTerm)
 	case KindRecords:
 		bad = bad || h.Last < h.First
@@ -151,8 +162,8 @@ func (h *Header) check() error {
 	return nil
 }
 
-// checkName checks that an object has the name of its content. sum is the SHA-256 of the whole object; nil if only the header is
-// known.
+// checkName checks that an object has the name of its content. sum is the SHA-256 of the whole
+// object; nil if only the header is known.
 func (h *Header) checkName(name string, sum *[32]byte) error {
 	if h.Kind == KindLog {
 		if first, last, ok := ParseLogName(name); !ok || first != h.First || last != h.Last {
@@ -169,7 +180,7 @@ func (h *Header) checkName(name string, sum *[32]byte) error {
 	return nil
 }
 
-// sumText returns a SHA-256 as manifests have it.
+// sumText returns the SHA-256 of an object as manifests have it.
 func sumText(object []byte) string {
 	sum := sha256.Sum256(object)
 	return hex.EncodeToString(sum[:])

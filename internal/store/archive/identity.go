@@ -15,11 +15,11 @@ import (
 // Version is the version of the format that this program writes and reads.
 const Version = 1
 
-// MaxJSON is the most bytes that an object in JSON has.
+// MaxJSON limits the bytes of an object in JSON.
 const MaxJSON = 64 << 20
 
 var (
-	// ErrDamaged: the bytes of an object are not those that were written.
+	// ErrDamaged: the bytes of an object differ from the written ones.
 	ErrDamaged = errors.New("damaged")
 	// ErrForeign: the object belongs to another archive, cluster or name.
 	ErrForeign = errors.New("foreign")
@@ -77,8 +77,8 @@ func (id *ID) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Claim names the history that an object is of: a leader has claimed its term with a random id (package lineage). It stands for one history
-// up to the entries of its term.
+// Claim names the history that an object belongs to: a leader has claimed its term with a random id
+// (package lineage). It stands for one history up to the entries of its term.
 type Claim struct {
 	Term Hex64 `json:"term"`
 	ID   ID    `json:"id"`
@@ -87,17 +87,19 @@ type Claim struct {
 // covers reports whether a claim says which entry of a term is meant.
 func (c Claim) covers(term uint64) bool { return c.ID != ID{} && uint64(c.Term) >= term }
 
-// Identity is the first object of an archive. It is written when the bucket has none; of two writers one has ErrExists and reads
-// the other's.
+// Identity is the first object of an archive. A member writes it when the bucket has none; of two
+// writers, one gets ErrExists and reads the other's.
 type Identity struct {
 	Format  string `json:"format"` // identityFormat
 	Version int    `json:"version"`
 	Archive ID     `json:"archive"`
 	Cluster Hex64  `json:"cluster"`
-	// Incarnation is that of the cluster: one that was restored, wiped or forced to be another cluster has the same id and another one.
+	// Incarnation is the incarnation of the cluster: a cluster that was restored, wiped or forced
+	// to be another cluster has the same id and another incarnation.
 	Incarnation ID        `json:"incarnation"`
 	Created     time.Time `json:"created"`
-	// Recipients are the public keys of age to which all objects but those in JSON are encrypted; none for no encryption.
+	// Recipients are the public keys of age to which all objects but those in JSON are encrypted;
+	// none for no encryption.
 	Recipients []string `json:"recipients,omitempty"`
 	Checksum   string   `json:"checksum"`
 }
@@ -106,7 +108,9 @@ const identityFormat = "vigil archive"
 
 // NewIdentity returns the identity of a new archive.
 func NewIdentity(cluster uint64, incarnation ID, created time.Time, recipients []string) Identity {
-	return Identity{Format: identityFormat, Version: Version, Archive: NewID(), Cluster: Hex64(cluster), Incarnation: incarnation, Created: created.UTC().Truncate(time.Millisecond), Recipients: recipients}
+	return Identity{Format: identityFormat, Version: Version, Archive: NewID(),
+		Cluster: Hex64(cluster), Incarnation: incarnation,
+		Created: created.UTC().Truncate(time.Millisecond), Recipients: recipients}
 }
 
 // Encode returns the bytes of the object.
@@ -140,7 +144,8 @@ func (d *Identity) check() error {
 	return err
 }
 
-// encodeJSON encodes an object with the SHA-256 of its bytes in which the checksum is empty.
+// encodeJSON encodes an object with its checksum: the SHA-256 of its bytes while the checksum is
+// empty.
 func encodeJSON(v any, checksum *string) ([]byte, error) {
 	*checksum = ""
 	plain, err := marshal(v)
@@ -163,11 +168,12 @@ func marshal(v any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// leastElement is the least number of bytes that an element of a list of an object takes: a member without a name.
+// leastElement is the least number of bytes that an element of a list of an object takes: a member
+// without a name.
 const leastElement = 48
 
-// crowded reports whether the lists of an object have so many elements that they cannot be those of encodeJSON: decoded, each takes
-// more than a hundred bytes of memory, even if it is empty.
+// crowded reports whether the lists of an object have so many elements that encodeJSON cannot have
+// written them: decoded, each takes more than a hundred bytes of memory, even if it is empty.
 func crowded(b []byte) bool {
 	elements, depth, text := 0, 0, false
 	for i := 0; i < len(b); i++ {
@@ -196,7 +202,7 @@ func decodeJSON(b []byte, v any, checksum *string, version *int) error {
 	if crowded(b) {
 		return damaged("its lists have more elements than bytes for them")
 	}
-	// The version alone first: the fields of a newer one may have other types.
+	// Decode the version alone first: the fields of a newer version may have other types.
 	var head struct {
 		Version int `json:"version"`
 	}

@@ -16,7 +16,8 @@ const (
 	LogPrefix    = "log/"
 )
 
-// BaseName returns the name of the manifest of the state at an index: names are in the order of the indexes.
+// BaseName returns the name of the manifest of the state at an index: names are in the order of the
+// indexes.
 func BaseName(index, term uint64) string {
 	return fmt.Sprintf("%s%016x-%016x.json", BasePrefix, index, term)
 }
@@ -37,8 +38,8 @@ func ParseBaseName(name string) (index, term uint64, ok bool) {
 	return index, term, ok && name == BaseName(index, term)
 }
 
-// NewLogName returns a new name of a log object with the entries first to last. Names are in the order of the first index. Two
-// senders do not have the same name, because 8 digits are random.
+// NewLogName returns a new name of a log object with the entries first to last. Names are in the
+// order of the first index. Two senders do not have the same name, because 8 digits are random.
 func NewLogName(first, last uint64) string {
 	var b [4]byte
 	_, _ = rand.Read(b[:])
@@ -49,7 +50,8 @@ func logName(first, last uint64, random string) string {
 	return fmt.Sprintf("%s%016x-%016x-%s", LogPrefix, first, last, random)
 }
 
-// LogAfter returns the name after which the names of log objects begin whose first index is at least first.
+// LogAfter returns the name after which the names of log objects begin whose first index is at
+// least first.
 func LogAfter(first uint64) string {
 	if first == 0 {
 		return LogPrefix
@@ -78,7 +80,7 @@ func ParseLogName(name string) (first, last uint64, ok bool) {
 // partName returns the name of a part by the SHA-256 of the object.
 func partName(sum [32]byte) string { return PartPrefix + hex.EncodeToString(sum[:16]) }
 
-// IsPartName reports whether a name is that of a part.
+// IsPartName reports whether a name is the name of a part.
 func IsPartName(name string) bool {
 	rest, ok := strings.CutPrefix(name, PartPrefix)
 	if !ok || len(rest) != 32 {

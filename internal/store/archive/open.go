@@ -22,7 +22,8 @@ import (
 // readPiece is the most memory that is allocated at once for bytes that have not arrived yet.
 const readPiece = 256 << 10
 
-// maxWindow is the largest window of compressed content: the most memory that its header can demand.
+// maxWindow is the largest window of compressed content: the most memory that its header can
+// demand.
 const maxWindow = 8 << 20
 
 // Reader reads the objects of an archive. It may be used from any goroutine.
@@ -41,7 +42,8 @@ func (r *Reader) Identity() *Identity { return &r.id }
 func (r *Reader) AddKeys(file io.Reader) error {
 	keys, err := age.ParseIdentities(io.LimitReader(file, 1<<20))
 	if err != nil {
-		return errors.New("it is not a file with private keys of age") // the error of age may have a part of a key
+		// the error of age may have a part of a key
+		return errors.New("it is not a file with private keys of age")
 	}
 	r.keys = append(r.keys, keys...)
 	return nil
@@ -50,7 +52,7 @@ func (r *Reader) AddKeys(file io.Reader) error {
 // HasKeys reports whether private keys were added.
 func (r *Reader) HasKeys() bool { return len(r.keys) > 0 }
 
-// Header decodes the first HeaderSize bytes of an object, whose body is not checked then.
+// Header decodes the first HeaderSize bytes of an object. It does not check the body.
 func (r *Reader) Header(name string, b []byte) (Header, error) {
 	h, err := parseHeader(b)
 	if err == nil {
@@ -68,7 +70,8 @@ func (r *Reader) Header(name string, b []byte) (Header, error) {
 // check checks that an object belongs to the archive.
 func (r *Reader) check(h *Header) error {
 	if h.Archive != r.id.Archive || h.Cluster != uint64(r.id.Cluster) {
-		return fmt.Errorf("%w: it belongs to archive %s of cluster %x", ErrForeign, h.Archive, h.Cluster)
+		return fmt.Errorf("%w: it belongs to archive %s of cluster %x", ErrForeign,
+			h.Archive, h.Cluster)
 	}
 	if h.Encrypted != (len(r.id.Recipients) > 0) {
 		return fmt.Errorf("%w: encrypted is %v, unlike the archive", ErrForeign, h.Encrypted)
@@ -76,7 +79,7 @@ func (r *Reader) check(h *Header) error {
 	return nil
 }
 
-// Object is an object whose bytes are those that were written.
+// Object is an object whose bytes are the written ones.
 type Object struct {
 	Header Header
 	name   string
@@ -112,9 +115,11 @@ func (r *Reader) OpenPart(p *Part, data []byte) (*Object, error) {
 		return nil, err
 	}
 	h := &o.Header
-	if int64(len(data)) != p.Size || sumText(data) != p.SHA256 || h.Kind.String() != p.Kind || h.Items != p.Items || h.Content != p.Content ||
+	if int64(len(data)) != p.Size || sumText(data) != p.SHA256 || h.Kind.String() != p.Kind ||
+		h.Items != p.Items || h.Content != p.Content ||
 		int64(h.First) != p.After || int64(h.Last) != p.Through {
-		return nil, fmt.Errorf("%s: %w: it is not the part that the manifest lists", p.Name, ErrForeign)
+		return nil, fmt.Errorf("%s: %w: it is not the part that the manifest lists",
+			p.Name, ErrForeign)
 	}
 	return o, nil
 }
@@ -122,10 +127,11 @@ func (r *Reader) OpenPart(p *Part, data []byte) (*Object, error) {
 // Name returns the name of the object.
 func (o *Object) Name() string { return o.name }
 
-// content calls read with the content. It must be read to its end.
+// content calls read with the content. read must read it to its end.
 func (o *Object) content(kind Kind, read func(*bufio.Reader) (items uint64, err error)) error {
 	err := o.open(kind, read)
-	if err != nil && !errors.Is(err, ErrKey) && !errors.Is(err, errVisit) && !errors.Is(err, ErrForeign) {
+	if err != nil && !errors.Is(err, ErrKey) && !errors.Is(err, errVisit) &&
+		!errors.Is(err, ErrForeign) {
 		err = fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	if err != nil {
@@ -164,7 +170,8 @@ func (o *Object) open(kind Kind, read func(*bufio.Reader) (uint64, error)) error
 		}
 		in = plain
 	}
-	unzip, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
+	unzip, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1),
+		zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
 	if err != nil {
 		return err
 	}
@@ -194,12 +201,14 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Records calls visit with each record of a records part, in their order. Data are valid during the call.
+// Records calls visit with each record of a records part, in their order. Data are valid during the
+// call.
 func (o *Object) Records(visit func(at history.Stamp, tombstone bool, data []byte) error) error {
 	last := kv.Rev{}
 	return o.content(KindRecords, func(r *bufio.Reader) (uint64, error) {
 		return o.items(r, func(it *stream.Item) error {
-			if it.Rev == (kv.Rev{}) || it.Rev.Main <= int64(o.Header.First) || it.Rev.Main > int64(o.Header.Last) || !last.Less(it.Rev) {
+			if it.Rev == (kv.Rev{}) || it.Rev.Main <= int64(o.Header.First) ||
+				it.Rev.Main > int64(o.Header.Last) || !last.Less(it.Rev) {
 				return fmt.Errorf("a record of revision %d.%d after %d.%d, in a part of the revisions above %d up to %d",
 					it.Rev.Main, it.Rev.Sub, last.Main, last.Sub, o.Header.First, o.Header.Last)
 			}
@@ -254,8 +263,10 @@ func (o *Object) Live(visit func(kv.Rev) error) error {
 			if delta&1 != 0 {
 				rev.Sub = int64(r.uvarint())
 			}
-			if r.err != nil || delta>>1 > 1<<62 || rev.Sub < 0 || !last.Less(rev) || rev.Main >= int64(o.Header.Last) {
-				return n, fmt.Errorf("revision %d.%d after %d.%d (%v)", rev.Main, rev.Sub, last.Main, last.Sub, r.err)
+			if r.err != nil || delta>>1 > 1<<62 || rev.Sub < 0 || !last.Less(rev) ||
+				rev.Main >= int64(o.Header.Last) {
+				return n, fmt.Errorf("revision %d.%d after %d.%d (%v)", rev.Main, rev.Sub,
+					last.Main, last.Sub, r.err)
 			}
 			last = rev
 			n++
@@ -276,7 +287,8 @@ func (o *Object) Entries(visit func(*raftpb.Entry) error) error {
 				return n, r.err
 			case kind == itemEnd:
 				if term != o.Header.LastTerm {
-					return n, fmt.Errorf("the last entry has term %d, not %d", term, o.Header.LastTerm)
+					return n, fmt.Errorf("the last entry has term %d, not %d", term,
+						o.Header.LastTerm)
 				}
 				return n, r.end(n)
 			case kind != itemEntry:
@@ -287,12 +299,15 @@ func (o *Object) Entries(visit func(*raftpb.Entry) error) error {
 			switch {
 			case r.err != nil:
 				return n, r.err
-			case delta > 1<<62 || term+delta < o.Header.FirstTerm || term+delta > o.Header.LastTerm || n == 0 && delta != o.Header.FirstTerm ||
+			case delta > 1<<62 || term+delta < o.Header.FirstTerm ||
+				term+delta > o.Header.LastTerm || n == 0 && delta != o.Header.FirstTerm ||
 				typ > uint64(raftpb.EntryConfChangeV2):
-				return n, fmt.Errorf("entry %d of type %d and term %d", o.Header.First+n, typ, term+delta)
+				return n, fmt.Errorf("entry %d of type %d and term %d", o.Header.First+n,
+					typ, term+delta)
 			}
 			term += delta
-			e := &raftpb.Entry{Index: new(o.Header.First + n), Term: new(term), Type: raftpb.EntryType(typ).Enum(), Data: data}
+			e := &raftpb.Entry{Index: new(o.Header.First + n), Term: new(term),
+				Type: raftpb.EntryType(typ).Enum(), Data: data}
 			n++
 			if err := visit(e); err != nil {
 				return n, visited(err)

@@ -32,7 +32,8 @@ func parseRecipients(keys []string) ([]age.Recipient, error) {
 	for _, k := range keys {
 		r, err := age.ParseX25519Recipient(k)
 		if err != nil {
-			return nil, fmt.Errorf("recipient %q: it is not a public key of age (age1...)", k[:min(len(k), 80)])
+			return nil, fmt.Errorf("recipient %q: it is not a public key of age (age1...)",
+				k[:min(len(k), 80)])
 		}
 		out = append(out, r)
 	}
@@ -45,17 +46,19 @@ func CheckRecipients(keys []string) error {
 	return err
 }
 
-// Sealer makes the objects of an archive. It may be used from any goroutine; the writers that it returns have one owner each.
+// Sealer makes the objects of an archive. It may be used from any goroutine; the writers that it
+// returns have one owner each.
 type Sealer struct {
 	id         Identity
 	recipients []age.Recipient
-	// encoders keeps one encoder that is not in use. It has 2.5 MiB of tables, which a new one for each log object, about one a second,
-	// would take from the system again.
+	// encoders keeps one encoder that is not in use. It has 2.5 MiB of tables, which a new encoder
+	// for each log object, about one a second, would allocate again.
 	encoders chan *zstd.Encoder
 }
 
-// NewSealer returns a Sealer for an archive, whose objects are encrypted to recipients. These may be others than those of the
-// identity, but an archive that began encrypted stays so, and one that began without encryption too.
+// NewSealer returns a Sealer for an archive, whose objects are encrypted to recipients. The
+// recipients may differ from the identity's, but an archive that began encrypted stays encrypted,
+// and one that began without encryption stays without.
 func NewSealer(id Identity, recipients []string) (*Sealer, error) {
 	switch {
 	case len(id.Recipients) > 0 && len(recipients) == 0:
@@ -106,7 +109,8 @@ func (w *sealer) start() {
 	case w.zip = <-w.s.encoders:
 		w.zip.Reset(out)
 	default:
-		w.zip, w.err = zstd.NewWriter(out, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(1<<20), zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false))
+		w.zip, w.err = zstd.NewWriter(out, zstd.WithEncoderConcurrency(1),
+			zstd.WithWindowSize(1<<20), zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false))
 	}
 }
 
@@ -149,7 +153,8 @@ func (w *sealer) seal(h Header) (*Sealed, error) {
 	}
 	h.Encrypted = w.secret != nil
 	h.Cluster, h.Archive = uint64(w.s.id.Cluster), w.s.id.Archive
-	h.Items, h.Content, h.Body, h.Sum = w.items, w.content, int64(len(data)-HeaderSize), sha256.Sum256(data[HeaderSize:])
+	h.Items, h.Content, h.Body, h.Sum = w.items, w.content, int64(len(data)-HeaderSize),
+		sha256.Sum256(data[HeaderSize:])
 	if err := h.check(); err != nil {
 		return nil, fmt.Errorf("archive: %w", err)
 	}
@@ -167,8 +172,10 @@ func (w *sealer) part(h Header) (Part, *Sealed, error) {
 		return Part{}, nil, err
 	}
 	o.Name = partName(sha256.Sum256(o.Data))
-	return Part{Name: o.Name, Kind: h.Kind.String(), Size: int64(len(o.Data)), SHA256: sumText(o.Data),
-		After: int64(h.First), Through: int64(h.Last), Items: o.Header.Items, Content: o.Header.Content}, o, nil
+	return Part{Name: o.Name, Kind: h.Kind.String(), Size: int64(len(o.Data)),
+		SHA256: sumText(o.Data),
+		After:  int64(h.First), Through: int64(h.Last), Items: o.Header.Items,
+		Content: o.Header.Content}, o, nil
 }
 
 // RecordsWriter makes a part with records.
@@ -180,7 +187,8 @@ type RecordsWriter struct {
 // NewRecords begins a part with records.
 func (s *Sealer) NewRecords() *RecordsWriter { return &RecordsWriter{w: sealer{s: s}} }
 
-// Add adds a record. Records are added in the order of their revisions; all records of a revision are in one part.
+// Add adds a record. Records are added in the order of their revisions; all records of a revision
+// are in one part.
 func (p *RecordsWriter) Add(at history.Stamp, tombstone bool, data []byte) error {
 	p.w.items++
 	return p.w.write(p.c.AppendRecord(p.w.piece, at, tombstone, data))
@@ -201,7 +209,8 @@ type MetaWriter struct {
 	c stream.Content
 }
 
-// NewMeta begins a part with meta records. A base has all meta records of the state, in one part or several.
+// NewMeta begins a part with meta records. A base has all meta records of the state, in one part or
+// several.
 func (s *Sealer) NewMeta() *MetaWriter { return &MetaWriter{w: sealer{s: s}} }
 
 // Add adds a meta record, which is not a deletion.
@@ -232,7 +241,8 @@ func (s *Sealer) NewLive() *LiveWriter { return &LiveWriter{w: sealer{s: s}} }
 // Add adds a record. Records are added in their order.
 func (p *LiveWriter) Add(rev kv.Rev) error {
 	if !p.last.Less(rev) || rev.Main <= 0 || rev.Sub < 0 {
-		return fmt.Errorf("archive: revision %d.%d cannot follow %d.%d", rev.Main, rev.Sub, p.last.Main, p.last.Sub)
+		return fmt.Errorf("archive: revision %d.%d cannot follow %d.%d", rev.Main, rev.Sub,
+			p.last.Main, p.last.Sub)
 	}
 	b, delta := p.w.piece, uint64(rev.Main-p.last.Main)
 	if delta > 0 && rev.Sub == 0 {
@@ -268,15 +278,17 @@ type LogWriter struct {
 	firstIndex uint64
 }
 
-// LogInfo is what a log object says about its entries besides what they contain.
+// LogInfo describes the entries of a log object, besides their content.
 type LogInfo struct {
-	// Sender is the member.
+	// Sender is the id of the member that sends the object.
 	Sender uint64
-	// Before is the revision before the first entry was applied, After that after the last one.
+	// Before is the revision before the first entry was applied, After the revision after the last
+	// one.
 	Before, After int64
 	// FirstTime and LastTime are when the sender applied the first and the last entry.
 	FirstTime, LastTime time.Time
-	// Claim is the newest claim that the sender has applied, of the term of the last entry or a later one.
+	// Claim is the newest claim that the sender has applied, of the term of the last entry or a
+	// later one.
 	Claim Claim
 }
 
@@ -288,10 +300,12 @@ const (
 // NewLog begins a log object.
 func (s *Sealer) NewLog() *LogWriter { return &LogWriter{w: sealer{s: s}} }
 
-// Add adds a committed entry: each has the index after that of the entry before.
+// Add adds a committed entry. Its index must follow the index of the entry before.
 func (l *LogWriter) Add(e *raftpb.Entry) error {
-	if l.w.items > 0 && e.GetIndex() != l.at+1 || e.GetTerm() < l.term || e.GetTerm() == 0 || e.GetIndex() == 0 {
-		return fmt.Errorf("archive: entry %d of term %d cannot follow entry %d of term %d", e.GetIndex(), e.GetTerm(), l.at, l.term)
+	if l.w.items > 0 && e.GetIndex() != l.at+1 || e.GetTerm() < l.term || e.GetTerm() == 0 ||
+		e.GetIndex() == 0 {
+		return fmt.Errorf("archive: entry %d of term %d cannot follow entry %d of term %d",
+			e.GetIndex(), e.GetTerm(), l.at, l.term)
 	}
 	b := append(l.w.piece, itemEntry)
 	b = binary.AppendUvarint(b, e.GetTerm()-l.term)
@@ -320,8 +334,10 @@ func (l *LogWriter) Seal(i LogInfo) (*Sealed, error) {
 	}
 	b := le.AppendUint64(append(l.w.piece, itemEnd), l.w.items)
 	_ = l.w.write(le.AppendUint32(b, crc32.Update(l.sum, castagnoli, b)))
-	o, err := l.w.seal(Header{Kind: KindLog, First: l.firstIndex, Last: l.at, FirstTerm: l.firstTerm, LastTerm: l.term,
-		Before: i.Before, After: i.After, FirstTime: i.FirstTime.UnixMilli(), LastTime: i.LastTime.UnixMilli(), Sender: i.Sender, Claim: i.Claim})
+	o, err := l.w.seal(Header{Kind: KindLog, First: l.firstIndex, Last: l.at,
+		FirstTerm: l.firstTerm, LastTerm: l.term,
+		Before: i.Before, After: i.After, FirstTime: i.FirstTime.UnixMilli(),
+		LastTime: i.LastTime.UnixMilli(), Sender: i.Sender, Claim: i.Claim})
 	if err != nil {
 		return nil, err
 	}

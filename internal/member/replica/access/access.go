@@ -6,36 +6,36 @@
 //
 // # Invariants
 //
-//  1. While auth is enabled no read is answered by permissions that are older than the data:
-//     Restrict is called before the batch that changed them can be read, and Read fails if they
-//     changed during the read. A read during which auth is enabled is repeated with it.
+//  1. While auth is enabled, permissions that are older than the data decide no read: the apply
+//     goroutine calls Restrict before the batch that changed them can be read, and Read fails if
+//     they changed during the read. Read repeats a read during which auth was enabled.
 //  2. A request is proposed in the name of its caller, and only if this member, after it has caught
 //     up, would not reject it. Apply decides again.
 //  3. A call that is not proposed is decided after this member has applied all changes of rights
-//     that any member had applied when the call began. As in etcd, the rights that are applied here
-//     decide two kinds of calls: calls whose answer is as old as the rights (serializable reads,
-//     watchers, the status of this member), and calls for which Confirm finds no leader to ask.
-//  4. A password takes as long to compare for an unknown user as for a known one.
+//     that any member had applied when the call began. As in etcd, the rights applied here decide
+//     two kinds of calls: calls whose answer is as old as the rights (serializable reads, watchers,
+//     the status of this member), and calls for which Confirm finds no leader to ask.
+//  4. Comparing a password takes as long for an unknown user as for a known one.
 //
 // # Without a leader
 //
 // A member that has listened for a leader for an election timeout, and has applied all that it
-// knows to be committed (Pipeline.Forsaken), cannot learn the present rights. It then decides by
-// the rights that it knows, as etcd does at all times, and serves serializable reads, watchers,
-// lists of leases, its status, and to the role root a backup, hashes and its watchers. So the last
-// member of a cluster can be looked at and backed up. For a member that is cut off while the others
+// knows to be committed (Pipeline.Forsaken), cannot learn the present rights. It then decides with
+// the rights that it knows, as etcd always does, and serves serializable reads, watchers, lists of
+// leases, its status, and to the role root a backup, hashes and its watchers. So an operator can
+// inspect and back up the last member of a cluster. For a member that is cut off while the others
 // go on, this means:
 //
-//   - A right that was taken away elsewhere still counts here, for data that are as old as the
-//     right: nothing newer has arrived. Other members must not send it their data: they compare the
-//     revision of rights in its questions with their own (server).
-//   - A simple token still ends when it was not used here for its time to live, and one that was
-//     never used here that time after this member has learned of it. The end of tokens in the log,
-//     which a member that lags hears of too late, needs a leader.
-//   - Nothing is written and nobody logs in, because both need the log. Users, roles and the
-//     remaining TTLs of leases are not shown.
-//   - A member that hangs while it knows a leader grants nothing of that: Confirm waits, and fails.
-//     Neither does one that was suspended: it must listen again for an election timeout first.
+//   - A right that was revoked elsewhere still counts here, for data that are as old as the right:
+//     nothing newer has arrived. Other members must not send their data to this member: they
+//     compare the revision of rights in its questions with their own revision (server).
+//   - A simple token still expires when it was not used here for its time to live. A token that was
+//     never used here expires that long after this member learned of it. Ending tokens through the
+//     log, which a lagging member learns of too late, needs a leader.
+//   - Clients cannot write or log in, because both need the log. They cannot see users, roles or
+//     the remaining TTLs of leases.
+//   - A member that hangs while it knows a leader allows none of this: Confirm waits, and fails.
+//     Nor does a member that was suspended: it must first listen for an election timeout again.
 package access
 
 import (
@@ -84,9 +84,9 @@ type Pipeline interface {
 // Options configure a Control.
 type Options struct {
 	Pipeline Pipeline
-	// State are the users and roles to begin with.
+	// State holds the initial users and roles.
 	State *auth.State
-	// JWT is nil if tokens are simple ones, which are valid for TokenTTL after their last use.
+	// JWT is nil if tokens are simple. A simple token is valid for TokenTTL after its last use.
 	JWT      JWT
 	TokenTTL time.Duration
 	// LogIndex is the last index of the member's log at its start.
@@ -105,11 +105,11 @@ type Control struct {
 	logger  *slog.Logger
 	// state decides reads. It is never older than the data that can be read.
 	state atomic.Pointer[auth.State]
-	// tokens are the simple tokens. jwt is nil if tokens are simple.
+	// tokens holds the simple tokens. jwt is nil if tokens are simple.
 	tokens    *token.Simple
 	jwt       JWT
 	passwords *password.Pool
-	// rejected limits the lines about rejected tokens.
+	// rejected limits the log lines about rejected tokens.
 	rejected *throttle.Throttle
 
 	mu struct {
@@ -129,13 +129,13 @@ func New(o Options) (c *Control, err error) {
 	return c, err
 }
 
-// Restrict makes a state the one that decides reads, and reports whether it is another one. The
-// apply goroutine calls it before the batch that the state belongs to can be read: a client must
-// not see data that it has just lost the right to see.
+// Restrict sets the state that decides reads, and reports whether it differs from the state before.
+// The apply goroutine calls it before clients can read the batch that the state belongs to: a
+// client must not see data that it has just lost the right to see.
 func (c *Control) Restrict(state *auth.State) (changed bool) { return c.state.Swap(state) != state }
 
-// Announce wakes the callers that wait for a change. The apply goroutine calls it after the batch
-// can be read.
+// Announce wakes the callers that wait for a change. The apply goroutine calls it once clients can
+// read the batch.
 func (c *Control) Announce(state *auth.State) {
 	if !state.Enabled() {
 		c.tokens.Clear()
@@ -160,8 +160,8 @@ func (c *Control) AuthChanged() <-chan struct{} {
 }
 
 // Confirm waits until this member knows the rights that any member knew at the time of the call.
-// Without a leader that cannot be known: then the rights here count, as in etcd, so that the last
-// member of a cluster can be backed up. Errors: from Linearize.
+// Without a leader it cannot learn them. Then the rights here count, as in etcd, so that an
+// operator can back up the last member of a cluster. Errors: from Linearize.
 func (c *Control) Confirm(ctx context.Context) error {
 	if err := c.catchUp(ctx); !errors.Is(err, kv.ErrNoLeader) {
 		return err
@@ -169,11 +169,12 @@ func (c *Control) Confirm(ctx context.Context) error {
 	return nil
 }
 
-// forsakenPause is how often a call that waits for the leader looks whether there is one.
+// forsakenPause is the interval at which a call that waits for the leader checks whether the member
+// is forsaken.
 const forsakenPause = 100 * time.Millisecond
 
-// catchUp is Linearize, but waits no longer once the member is forsaken: the error is
-// kv.ErrNoLeader then.
+// catchUp is Linearize, but it stops waiting once the member is forsaken, and then returns
+// kv.ErrNoLeader.
 func (c *Control) catchUp(ctx context.Context) error {
 	if c.pipe.Forsaken() {
 		return kv.ErrNoLeader
@@ -199,7 +200,7 @@ func (c *Control) catchUp(ctx context.Context) error {
 	return err
 }
 
-// Check checks a rule for the caller, by the state that is applied here. Errors: kv.ErrUserEmpty,
+// Check checks a rule for the caller against the state applied here. Errors: kv.ErrUserEmpty,
 // kv.ErrInvalidAuthToken, and from the rule and Linearize.
 func (c *Control) Check(ctx context.Context, rule func(*auth.State, auth.Identity) error) error {
 	return c.check(ctx, func(s *auth.State, who caller) error {
@@ -222,8 +223,8 @@ func (c *Control) check(ctx context.Context, rule func(*auth.State, caller) erro
 	return rule(state, who)
 }
 
-// CheckUser returns an error if the caller is not an identified user, by the state that is applied
-// here. Errors: as Check.
+// CheckUser returns an error if the caller is not an identified user in the state applied here.
+// Errors: as Check.
 func (c *Control) CheckUser(ctx context.Context) error {
 	return c.Check(ctx, func(*auth.State, auth.Identity) error { return nil })
 }
@@ -243,7 +244,8 @@ func (c *Control) RequireAdmin(ctx context.Context) error {
 	return err
 }
 
-// Admin is RequireAdmin, and returns the identity of the caller, nobody if auth is disabled.
+// Admin does the same as RequireAdmin and returns the identity of the caller: nobody if auth is
+// disabled.
 func (c *Control) Admin(ctx context.Context) (auth.Identity, error) {
 	if err := c.Confirm(ctx); err != nil {
 		return auth.Identity{}, err
@@ -271,7 +273,7 @@ func (c *Control) named(ctx context.Context,
 	return who.Identity, rule(state, who.Identity)
 }
 
-// AuthState returns users and roles as far as this member may show data.
+// AuthState returns the users and roles that decide reads.
 func (c *Control) AuthState() *auth.State { return c.state.Load() }
 
 // MayWatch returns an error if the caller that opened a stream may not watch [key, end) now.
@@ -283,8 +285,8 @@ func (c *Control) MayWatch(ctx context.Context, key, end []byte) error {
 	})
 }
 
-// Read runs a read that auth must allow, on data that are not newer than the permissions. It must
-// not be called before the data may be read. A result that it drops is abandoned.
+// Read runs a read that auth must allow, on data that are not newer than the permissions. The
+// caller must not call it before the data may be read. Read abandons a result that it drops.
 func Read[T interface{ Abandon() }](ctx context.Context, c *Control,
 	allowed func(*auth.State, auth.Identity) error, read func() (T, error)) (res T, err error) {
 	state := c.state.Load()
@@ -319,9 +321,9 @@ func Read[T interface{ Abandon() }](ctx context.Context, c *Control,
 	return res, nil
 }
 
-// Proposer returns the identity in whose name a request is proposed. Apply would reject a request
-// that this member rejects; but this member may lag, so that a rejection counts only after it has
-// caught up.
+// Proposer returns the identity in whose name this member proposes a request. Apply would reject a
+// request that this member rejects, but this member may lag, so a rejection counts only after it
+// has caught up.
 func (c *Control) Proposer(ctx context.Context, req *fsm.Request) (auth.Identity, error) {
 	if id, err := c.mayPropose(ctx, req); err == nil {
 		return id, nil

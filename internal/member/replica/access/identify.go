@@ -9,7 +9,7 @@ import (
 	"vigil/internal/state/auth/token"
 )
 
-// caller is the client of a call, by its credentials.
+// caller is the client of a call, as its credentials identify it.
 type caller struct {
 	auth.Identity
 	// known: the credentials identify a user, or the caller is this member itself.

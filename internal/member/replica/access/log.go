@@ -14,9 +14,9 @@ import (
 // rejectedLines is how many lines a second about rejected tokens are logged: anybody can send one.
 const rejectedLines = 10
 
-// LogChange logs, with etcd's lines, how a request has changed users and roles, or why it did not.
-// The apply goroutine calls it for each request about users and roles on every member, so that the
-// log of each member shows who has which rights. No line has a password, its hash or a token.
+// LogChange logs, in etcd's lines, how a request changed users and roles, or why it did not. The
+// apply goroutine calls it for each request about users and roles on every member, so that the log
+// of each member shows who has which rights. No line has a password, its hash or a token.
 func (c *Control) LogChange(before, after *auth.State, r *kv.AuthRequest, err error) {
 	user, role := slog.String("user-name", r.User), slog.String("role-name", r.Role)
 	roles := func(key string, s *auth.State) slog.Attr {

@@ -18,7 +18,7 @@ func (c *Control) AddToken(t fsm.Token) {
 	c.tokens.Add(token.ID{Hash: t.Hash, Index: t.Index}, t.Seen)
 }
 
-// EndTokens ends tokens that entries up to an index have issued, and that were not used here. The
+// EndTokens ends the tokens that entries up to an index issued and that were not used here. The
 // apply goroutine calls it.
 func (c *Control) EndTokens(index uint64) { c.tokens.End(index) }
 
@@ -28,8 +28,8 @@ type TokenStats = token.Stats
 // Tokens returns counts of the simple tokens.
 func (c *Control) Tokens() TokenStats { return c.tokens.Stats() }
 
-// Run removes expired simple tokens, and proposes their end to the other members while this one
-// leads, until ctx ends.
+// Run removes expired simple tokens until ctx ends. While this member leads, it proposes to the
+// other members to end the tokens too.
 func (c *Control) Run(ctx context.Context) {
 	tick := time.NewTicker(min(c.tokens.Period(), maxTokenRound))
 	defer tick.Stop()

@@ -30,7 +30,7 @@ func (c *Control) Authenticate(ctx context.Context, user, pass string) (*kv.Auth
 			// The memory of calls that wait is bounded.
 			err = kv.ErrAuthFailed
 		default:
-			// An unknown user has no hash; comparing that takes as long.
+			// An unknown user has no hash; comparing without a hash takes as long.
 			err = c.passwords.Compare(ctx, user, u.Hash, pass)
 		}
 		if errors.Is(err, kv.ErrAuthFailed) || errors.Is(err, kv.ErrNoPasswordUser) {
@@ -50,8 +50,8 @@ func (c *Control) Authenticate(ctx context.Context, user, pass string) (*kv.Auth
 			}
 			return &kv.AuthResult{Revision: c.pipe.Header().Revision, Token: t}, nil
 		}
-		// The log is readable to whoever has a disk, an archive or a backup of it, so the secret
-		// stays here.
+		// Whoever has a disk, an archive or a backup of the log can read it, so the secret stays
+		// here.
 		secret := token.NewSecret()
 		res, err := c.pipe.Propose(ctx,
 			&fsm.Request{Auth: &kv.AuthRequest{Op: kv.Authenticate, User: user,
@@ -62,7 +62,7 @@ func (c *Control) Authenticate(ctx context.Context, user, pass string) (*kv.Auth
 		if err == nil || !errors.Is(err, kv.ErrAuthOldRevision) {
 			return res.Auth, err
 		}
-		// Users or roles have changed while the password was compared.
+		// Users or roles changed while the member compared the password.
 	}
 }
 
@@ -81,8 +81,8 @@ func (c *Control) ChangeAuth(ctx context.Context, req *kv.AuthRequest) (*kv.Auth
 	return res.Auth, err
 }
 
-// readAuth returns users and roles as of a moment after the call began, if a rule allows it to the
-// caller.
+// readAuth returns users and roles as of a moment after the call began, if a rule allows the caller
+// to read them.
 func (c *Control) readAuth(ctx context.Context,
 	rule func(*auth.State, auth.Identity) error) (*auth.State, error) {
 	if err := c.pipe.Linearize(ctx); err != nil {
@@ -165,9 +165,10 @@ func (c *Control) Roles(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Rights returns the name of the caller, empty without credentials of a user, and its rights as far
-// as this member knows them: root, or the permissions of its roles. Errors: kv.ErrInvalidAuthToken,
-// which the token of a user who is gone has too, kv.ErrNoLeader, and from Linearize.
+// Rights returns the name of the caller, empty if its credentials identify no user, and its rights
+// as far as this member knows them: root, or the permissions of its roles. Errors:
+// kv.ErrInvalidAuthToken, also for the token of a user who no longer exists, kv.ErrNoLeader, and
+// from Linearize.
 func (c *Control) Rights(ctx context.Context) (user string, root bool,
 	permissions []kv.Permission, err error) {
 	who, err := c.identify(ctx)

@@ -17,8 +17,8 @@ const (
 	// lagTimeout limits how long a member waits until it has applied the index of a question. A
 	// member that lags more is left out.
 	lagTimeout = 5 * time.Second
-	// maxAttempts limits how often a common point is chosen: it moves whenever a member was
-	// compacted since the last question.
+	// maxAttempts limits how often the auditor chooses a common point: the point moves whenever a
+	// member was compacted since the last question.
 	maxAttempts = 5
 )
 
@@ -80,7 +80,7 @@ type finding struct {
 }
 
 // askAll asks all members, including this one, for their hashes at one point, or only whether they
-// have its revision. Members that do not answer, or lag, are left out. It returns early when enough
+// have its revision. It leaves out members that lag or do not answer, and returns early when enough
 // reports true.
 //
 // The point is this member's newest revision, which others have when they have applied all entries

@@ -56,12 +56,11 @@ type Options struct {
 	Ready, Stopping <-chan struct{}
 
 	// CorruptCheckInterval is how often the leader compares all data, CompactHashCheckInterval how
-	// often it compares the hashes
-	// of compactions. Negative means never.
+	// often it compares the hashes of compactions. Negative means never.
 	CorruptCheckInterval, CompactHashCheckInterval time.Duration
 	// ElectionTimeout is how long a member waits for a leader.
 	ElectionTimeout time.Duration
-	// NoInitialCorruptCheck leaves out the comparison before the member serves.
+	// NoInitialCorruptCheck skips the comparison before the member serves.
 	NoInitialCorruptCheck bool
 	Logger                *slog.Logger
 }

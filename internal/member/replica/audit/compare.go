@@ -17,8 +17,8 @@ const (
 	// its store for it. So comparisons take at most a fiftieth of the time, however large the store
 	// is. Waiting for others costs nothing.
 	compareRest = 50
-	// undecidedInterval is how soon members are compared again that differ without a majority: a
-	// member that could not be asked may be back.
+	// undecidedInterval is how soon the leader again compares members that differ without a
+	// majority: a member that did not answer may be back.
 	undecidedInterval = 30 * time.Second
 )
 
@@ -84,8 +84,9 @@ func every(d time.Duration) *time.Timer {
 	return t
 }
 
-// compare compares members as the leader: if compactions is set, all data only if the hashes of
-// compactions or the revisions differ. It reports whether members differ without a majority.
+// compare compares members as the leader. If compactions is set, it compares all data only if the
+// hashes of compactions or the revisions differ. It reports whether members differ without a
+// majority.
 func (a *Auditor) compare(ctx context.Context, compactions bool) (undecided bool) {
 	if compactions && !a.compactionsDiffer(ctx) && !a.revisionsDiffer(ctx) {
 		return false
@@ -187,8 +188,9 @@ func (a *Auditor) clearStale(ctx context.Context, members []uint64) {
 	}
 }
 
-// compactionsDiffer compares the hashes of compactions, which needs no reading, and reports whether
-// any differ. That is not a verdict: the data that differed may be compacted by now.
+// compactionsDiffer compares the hashes of compactions, without reading the store, and reports
+// whether any differ. A difference is not a verdict: the data that differed may be compacted by
+// now.
 func (a *Auditor) compactionsDiffer(ctx context.Context) bool {
 	own := a.o.Pipeline.Store().CompactionHashes()
 	own = slices.DeleteFunc(own,
@@ -233,8 +235,8 @@ func (a *Auditor) compactionsDiffer(ctx context.Context) bool {
 	}
 	for i, o := range own {
 		if differ || equal[i] == asked {
-			// It is not compared again: the comparison of all data that follows decides about a
-			// difference.
+			// This compaction is not compared again: the comparison of all data that follows
+			// decides about a difference.
 			a.compacted = max(a.compacted, o.HashRevision)
 		}
 	}
@@ -244,7 +246,7 @@ func (a *Auditor) compactionsDiffer(ctx context.Context) bool {
 }
 
 // revisionsDiffer reports whether a member lacks a revision that another one had at the same index.
-// That needs no reading.
+// It does not need to read the data.
 func (a *Auditor) revisionsDiffer(ctx context.Context) bool {
 	voters, members, others := a.listMembers()
 	if others == 0 {

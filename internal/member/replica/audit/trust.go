@@ -7,7 +7,7 @@ import (
 	"vigil/internal/kv"
 )
 
-// Trust says whether a member may serve its data. The zero value is that it may.
+// Trust says whether a member may serve its data. The zero value says that it may.
 type Trust struct {
 	// lost is set while the alarm CORRUPT names this member, there are other members, and the
 	// reason is not damage on disk: the data can be read and are wrong.
@@ -15,12 +15,12 @@ type Trust struct {
 	mu   struct {
 		sync.Mutex
 		named   bool
-		changed chan struct{} // closed when lost changes; nil until it is wanted
+		changed chan struct{} // closed when lost changes; nil until Lost returns it
 	}
 }
 
-// SetNamed notes whether CORRUPT names this member. Whether the reason is damage counts when that
-// changes.
+// SetNamed notes whether CORRUPT names this member. damaged says whether the reason is damage on
+// disk; it counts only when named changes.
 func (t *Trust) SetNamed(named, damaged bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -23,8 +23,8 @@ func (v *verdict) wrong(id uint64) bool {
 	return v.decided && slices.ContainsFunc(v.differ, func(f finding) bool { return f.id == id })
 }
 
-// judge compares the answers of members. A majority is one of all voters, not of the members that
-// answered: two of five are not a majority, whatever the others have.
+// judge compares the answers of members. A majority is a majority of all voters, not of the members
+// that answered: two of five are not a majority, whatever the others have.
 func judge(voters, members []uint64, found []finding) verdict {
 	v := verdict{asked: len(members)}
 	votes := map[answer]int{}

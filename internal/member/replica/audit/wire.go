@@ -25,7 +25,7 @@ const (
 	questionSize   = 1 + 3*8
 	answerSize     = 1 + 8 + 8 + 4 + 8 + 8
 	compactionSize = 8 + 8 + 4
-	// maxCompactions limits the hashes that are taken from an answer.
+	// maxCompactions limits the hashes that a member takes from an answer.
 	maxCompactions = 64
 )
 
@@ -66,8 +66,7 @@ const (
 	kindHash answerKind = 1
 	// kindLags: the member has not applied the index yet.
 	kindLags answerKind = 2
-	// kindShort: the member has applied the index, but its newest revision is below the one of the
-	// question.
+	// kindShort: the member has applied the index, but its newest revision is below the question's.
 	kindShort answerKind = 3
 	// kindCompacted: the member has been compacted at compact, above the compact revision of the
 	// question.

@@ -1,5 +1,5 @@
 // Package gets makes linearizable reads of one key ready without a goroutine for each: reads that
-// come while a read index is asked for share the next one, and become results together.
+// arrive while the member asks for a read index share the next one and get their results together.
 package gets
 
 import (
@@ -16,17 +16,17 @@ type Options struct {
 	// Ready waits until reads may read the store. The first of them arrived at since. Its error is
 	// the result of all.
 	Ready func(ctx context.Context, since time.Time) error
-	// Queue passes the results on.
+	// Queue passes the results to the callers.
 	Queue *proposal.Queue
 }
 
-// Gets are reads that were started. Add may be called concurrently.
+// Gets holds the reads that were started. Any goroutine may call Add.
 type Gets struct {
 	o  Options
 	mu struct {
 		sync.Mutex
 		waiting []*proposal.Call
-		// when the first of the reads arrived that are made ready now; zero if there are none
+		// when the first of the reads that Run makes ready now arrived; zero if there are none
 		since  time.Time
 		closed bool
 	}
@@ -36,16 +36,16 @@ type Gets struct {
 // New returns Gets without reads.
 func New(o Options) *Gets { return &Gets{o: o, wake: make(chan struct{}, 1)} }
 
-// maxAge is how long reads may have waited while others are still started. A few network round
-// trips are enough unless something is wrong; then each read waits with its own deadline.
+// maxAge is how long reads may have waited while Add still starts others. A few network round trips
+// are enough unless something is wrong; then each read waits with its own deadline.
 const maxAge = time.Second
 
 // maxWaiting bounds the memory of reads, whose clients may have gone: beyond it the reads go to
 // handlers, whose number is limited.
 const maxWaiting = 1 << 14
 
-// Add starts a read that arrives now. It declines reads while many wait or some wait for long, and
-// after Run has ended.
+// Add starts a read that arrives now. It returns false while many reads wait or some have waited
+// for long, and after Run has ended.
 func (g *Gets) Add(req *kv.RangeRequest, done kv.Completion, now time.Time) (started bool) {
 	g.mu.Lock()
 	if g.mu.closed || len(g.mu.waiting) >= maxWaiting || !g.mu.since.IsZero() &&
@@ -65,7 +65,7 @@ func (g *Gets) Add(req *kv.RangeRequest, done kv.Completion, now time.Time) (sta
 	return true
 }
 
-// takeWaiting returns the reads that wait. list is used again.
+// takeWaiting returns the reads that wait. It reuses the memory of list.
 func (g *Gets) takeWaiting(list []*proposal.Call) []*proposal.Call {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -76,8 +76,8 @@ func (g *Gets) takeWaiting(list []*proposal.Call) []*proposal.Call {
 	return list
 }
 
-// Run makes reads ready until ctx ends. Reads that wait then fail with kv.ErrStopped. It is called
-// once.
+// Run makes reads ready until ctx ends. Reads that wait then fail with kv.ErrStopped. The caller
+// calls it once.
 func (g *Gets) Run(ctx context.Context) {
 	var list []*proposal.Call
 	for {
@@ -97,7 +97,7 @@ func (g *Gets) Run(ctx context.Context) {
 	}
 }
 
-// deliver gives reads their result, and returns the list without them.
+// deliver passes the reads with their result to the queue, and returns the list without them.
 func (g *Gets) deliver(list []*proposal.Call, err error) []*proposal.Call {
 	for _, p := range list {
 		p.Result.Err = err

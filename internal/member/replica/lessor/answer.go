@@ -12,10 +12,10 @@ import (
 	"vigil/internal/state/fsm"
 )
 
-// Ask asks the leader about a lease in the name of who, and repeats that until there is an answer.
-// The leader may be this member. It decides whether who may ask. Errors: kv.ErrLeaseNotFound,
-// kv.ErrNoLeader, kv.ErrStopped, and from auth.State.CheckEndLease, ctx, a rejected request, and
-// Pipeline.TimeoutCause.
+// Ask asks the leader about a lease in the name of who, and repeats the question until it has an
+// answer. The leader may be this member. The leader decides whether who may ask. Errors:
+// kv.ErrLeaseNotFound, kv.ErrNoLeader, kv.ErrStopped, and from auth.State.CheckEndLease, ctx, a
+// rejected request, and Pipeline.TimeoutCause.
 func (l *Lessor) Ask(ctx context.Context, who auth.Identity, op Op, id int64) (Answer, error) {
 	if op == Renew {
 		if ttl, ok := l.RenewNow(who, id); ok {
@@ -57,8 +57,8 @@ func (l *Lessor) Ask(ctx context.Context, who auth.Identity, op Op, id int64) (A
 			case ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded):
 				return Answer{}, ctx.Err()
 			case l.o.Raft.Status().Lead == 0:
-				// Also if this member knew a leader when it asked: that may be this member itself,
-				// disconnected.
+				// This also holds if this member knew a leader when it asked: that leader may be
+				// this member itself, disconnected.
 				return Answer{}, kv.ErrNoLeader
 			}
 			return Answer{}, l.o.Pipeline.TimeoutCause(begun)
@@ -97,7 +97,7 @@ func (l *Lessor) ServeCall(ctx context.Context, payload []byte) ([]byte, error) 
 }
 
 // RenewNow renews a lease if that needs neither a call nor a wait: this member leads alone, or a
-// quorum has confirmed just before that it leads, and it has applied everything that is committed.
+// quorum has just confirmed that it leads, and it has applied everything that is committed.
 func (l *Lessor) RenewNow(who auth.Identity, id int64) (ttl int64, ok bool) {
 	index, alone := l.o.Raft.TryReadIndex()
 	if !alone {
@@ -128,8 +128,8 @@ func (l *Lessor) RenewNow(who auth.Identity, id int64) (ttl int64, ok bool) {
 	return ttl, ok
 }
 
-// judge returns why who may not ask this member as the leader. It decides by the applied state: the
-// leader has confirmed that it leads, so that is the state of the cluster.
+// judge returns why who may not ask this member as the leader. It decides with the applied state:
+// the leader has confirmed that it leads, so the applied state is the state of the cluster.
 func (l *Lessor) judge(who auth.Identity, op Op, id int64) error {
 	state := l.o.Pipeline.AuthState()
 	switch {
@@ -141,8 +141,8 @@ func (l *Lessor) judge(who auth.Identity, op Op, id int64) error {
 	return state.CheckUser(who)
 }
 
-// answerAsLeader answers a question as the leader. kv.ErrNotLeader: this member does not lead, or
-// cannot answer yet.
+// answerAsLeader answers a question as the leader. kv.ErrNotLeader means that this member does not
+// lead, or cannot answer yet.
 func (l *Lessor) answerAsLeader(ctx context.Context, who auth.Identity, op Op,
 	id int64) (Answer, error) {
 	for {
@@ -186,9 +186,9 @@ func (l *Lessor) answerAsLeader(ctx context.Context, who auth.Identity, op Op,
 	}
 }
 
-// step is the outcome of one attempt to answer. If it is not done, the attempt is repeated: at once
-// if it is stale, after settled if the lease is being revoked, and otherwise after the checkpoint
-// of the lease was reset.
+// step is the outcome of one attempt to answer. If it is not done, answerAsLeader repeats the
+// attempt: at once if it is stale, after settled if the lease is being revoked, and otherwise after
+// it has reset the checkpoint of the lease.
 type step struct {
 	answer           Answer
 	done, stale      bool
@@ -197,7 +197,8 @@ type step struct {
 	mark             uint64
 }
 
-// tryAnswer answers by the timers. A quorum has confirmed after asked that this member led in term.
+// tryAnswer answers from the timers. A quorum has confirmed, after the time asked, that this member
+// led in term.
 func (l *Lessor) tryAnswer(op Op, id int64, term uint64, asked time.Time) (s step, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

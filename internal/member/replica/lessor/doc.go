@@ -2,7 +2,7 @@
 // checkpoints, and answers keep-alives.
 //
 // Leases themselves are replicated state (package lease). Time is not: only the leader counts it,
-// and its count survives it as checkpoints. Members that do not lead ask the leader.
+// and checkpoints keep its count for the next leader. Members that do not lead ask the leader.
 //
 // # Invariants
 //
@@ -12,5 +12,5 @@
 //  3. A proposal names its term and has no effect in another one.
 //  4. Time in which this process was suspended, or made no progress with committed entries, counts
 //     as at most one election timeout.
-//  5. A question is not waited for longer than the member that it was put to leads.
+//  5. A member waits for an answer only as long as the member that it asked leads.
 package lessor

@@ -103,7 +103,7 @@ func (l *Lessor) proposeDue(ctx context.Context, d *due) {
 	ctx, cancel := context.WithTimeout(ctx, l.o.RequestTimeout)
 	defer cancel()
 	if len(d.checkpoints) > 0 {
-		// A checkpoint that is lost is repeated after the interval.
+		// The lessor repeats a lost checkpoint after the interval.
 		req := &kv.LeaseCheckpointRequest{Term: d.term, Checkpoints: d.checkpoints}
 		if _, err := l.o.Pipeline.Propose(ctx, &fsm.Request{LeaseCheckpoint: req}); err != nil {
 			l.o.Logger.Debug("remaining time of leases not replicated", slog.Any("error", err))

@@ -27,7 +27,7 @@ type Access interface {
 	// Confirm waits until this member knows the rights that any member knew at the time of the
 	// call.
 	Confirm(context.Context) error
-	// Check checks a rule for the caller, by the state that is applied here.
+	// Check checks a rule for the caller against the state applied here.
 	Check(ctx context.Context, rule func(*auth.State, auth.Identity) error) error
 }
 
@@ -43,7 +43,7 @@ func NewLeases(l *Lessor, member Member, access Access) *Leases {
 	return &Leases{l, member, access}
 }
 
-// GrantLease grants a lease; for the id 0 it chooses one. Errors: kv.ErrLeaseExists,
+// GrantLease grants a lease, and chooses the id if it is 0. Errors: kv.ErrLeaseExists,
 // kv.ErrLeaseTTLTooLarge, and as Put.
 func (l *Leases) GrantLease(ctx context.Context, req kv.LeaseGrantRequest) (kv.LeaseResult, error) {
 	o := l.member.Do(ctx, kv.Write{Grant: &req})
@@ -76,8 +76,8 @@ func (l *Leases) ask(ctx context.Context, op Op, id int64) (Answer, error) {
 			!errors.Is(err, kv.ErrUserEmpty) {
 			return a, err
 		}
-		// The leader knows a change of users or roles, or that auth is enabled, and this member may
-		// not have known it.
+		// The leader knows that users or roles changed, or that auth is enabled, and this member
+		// may not have known it.
 		old, refusal := who, err
 		if err = l.lessor.o.Pipeline.Linearize(ctx); err == nil {
 			who, err = l.access.Identity(ctx)
@@ -95,8 +95,8 @@ func (l *Leases) KeepAlive(ctx context.Context, id int64) (int64, error) {
 	return a.TTL, err
 }
 
-// TimeToLive returns the remaining TTL of a lease, and the keys that are attached to it if keys is
-// set. Errors: from auth.State.CheckReadLease, and as KeepAlive.
+// TimeToLive returns the remaining TTL of a lease and, if keys is set, the keys that are attached
+// to it. Errors: from auth.State.CheckReadLease, and as KeepAlive.
 func (l *Leases) TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseStatus, error) {
 	a, err := l.ask(ctx, TimeLeft, id)
 	if err != nil {
@@ -123,7 +123,7 @@ func (l *Leases) TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseS
 	return s, nil
 }
 
-// LeaseIDs returns the ids of all leases, on the leader sorted by expiry. The caller must be
+// LeaseIDs returns the ids of all leases. The leader sorts them by expiry. The caller must be
 // allowed to read the keys of all of them. Errors: from auth.State.CheckReadLease,
 // kv.ErrInvalidAuthToken, and as Range.
 func (l *Leases) LeaseIDs(ctx context.Context) ([]int64, error) {

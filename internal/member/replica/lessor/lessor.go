@@ -87,10 +87,10 @@ type Lessor struct {
 		// settled is closed, and replaced, when the revocation of expired leases has succeeded or
 		// failed.
 		settled chan struct{}
-		// confirmedUntil is until when this member need not ask a quorum whether it still leads:
-		// raftnode.QuietTime after the start of the last confirmation. No other member is elected
-		// that soon, unless this member has asked it to take over. Others elect also in time that
-		// does not count here.
+		// confirmedUntil is the time until which this member need not ask a quorum whether it still
+		// leads: raftnode.QuietTime after the start of the last confirmation. No other member is
+		// elected that soon, unless this member has asked it to take over. The others may hold an
+		// election even during time that does not count here.
 		confirmedUntil time.Time
 		// clock is the time counted until last.
 		clock time.Duration
@@ -118,8 +118,8 @@ func (l *Lessor) at(t time.Time) time.Duration {
 }
 
 // tick advances the clock, and returns false while the clock stands still. Keep-alives need all
-// committed entries to be applied here, and revocations do not, so no lease ends for a time in
-// which this member makes no progress with applying. Of that time, at most one election timeout
+// committed entries to be applied here, and revocations do not, so no lease ends because of time in
+// which this member makes no progress with applying. At most one election timeout of that time
 // counts afterwards. mu is held.
 func (l *Lessor) tick() (now time.Duration, runs bool) {
 	t := time.Now()
@@ -130,7 +130,7 @@ func (l *Lessor) tick() (now time.Duration, runs bool) {
 	return l.mu.clock, true
 }
 
-// stillTicks is for how many ticks a member may make no progress before no time counts.
+// stillTicks is the number of ticks without progress after which the clock stands still.
 const stillTicks = 2
 
 // stopCounting ends the term of counting. mu is held.
@@ -147,8 +147,9 @@ func (l *Lessor) wakeWaiters() {
 	l.mu.settled = make(chan struct{})
 }
 
-// Follow takes over the changes of leases in a batch. The apply goroutine calls it before the batch
-// counts as applied; entryTerm is the term of the batch's last entry.
+// Follow updates the timers after a batch: it follows the changes of leases, and starts or stops
+// counting with the leadership of this member. The apply goroutine calls it before the batch counts
+// as applied; entryTerm is the term of the batch's last entry.
 func (l *Lessor) Follow(state *lease.State, entryTerm uint64) {
 	changes := state.TakeTransitions()
 	for _, c := range changes {
@@ -182,11 +183,11 @@ func (l *Lessor) Follow(state *lease.State, entryTerm uint64) {
 	}
 }
 
-// sortAtOnce is how many leases SortByExpiry looks up before others may take the lock, for which
-// apply waits.
+// sortAtOnce is how many leases SortByExpiry looks up each time it takes the lock, which apply
+// waits for.
 const sortAtOnce = 256
 
-// SortByExpiry sorts leases by the time they expire, if this member counts it.
+// SortByExpiry sorts leases by the time they expire, if this member counts time.
 func (l *Lessor) SortByExpiry(leases []lease.Lease) {
 	ends := make(map[int64]time.Duration, len(leases))
 	for some := range slices.Chunk(leases, sortAtOnce) {
@@ -198,7 +199,8 @@ func (l *Lessor) SortByExpiry(leases []lease.Lease) {
 		func(a, b lease.Lease) int { return cmp.Compare(ends[a.ID], ends[b.ID]) })
 }
 
-// lookUpEnds adds to ends when leases expire. It returns false if this member does not count.
+// lookUpEnds adds the expiry times of leases to ends. It returns false if this member does not
+// count time.
 func (l *Lessor) lookUpEnds(leases []lease.Lease, ends map[int64]time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -47,7 +47,7 @@ const (
 	outcomeDenied
 )
 
-// denials are the errors of auth, by their outcomes.
+// denials lists the errors of auth with their outcomes.
 var denials = [...]struct {
 	outcome uint8
 	err     error
@@ -56,7 +56,7 @@ var denials = [...]struct {
 	{outcomeOldRevision, kv.ErrAuthOldRevision}, {outcomeDenied, kv.ErrPermissionDenied},
 }
 
-// denied reports whether the client may not ask.
+// denied reports whether err says that the client may not ask.
 func denied(err error) bool {
 	for _, d := range denials {
 		if errors.Is(err, d.err) {
@@ -106,7 +106,8 @@ func encodeAnswer(a Answer, err error) []byte {
 
 func decodeAnswer(b []byte) (a Answer, err error) {
 	if len(b) != answerSize {
-		return a, fmt.Errorf("lessor: the leader's answer about a lease has %d bytes, not %d", len(b), answerSize)
+		return a, fmt.Errorf("lessor: the leader's answer about a lease has %d bytes, not %d",
+			len(b), answerSize)
 	}
 	switch b[0] {
 	case outcomeOK:

@@ -5,8 +5,8 @@ import (
 	"vigil/internal/state/fsm"
 )
 
-// class is the label by which requests are counted: their kind, and the operation of changes of
-// users and roles.
+// class is the label under which a Recorder counts requests: their kind or, for changes of users
+// and roles, the operation.
 type class uint8
 
 const (

@@ -12,7 +12,7 @@ import (
 	"vigil/internal/throttle"
 )
 
-// Options are the limits from which on requests are reported.
+// Options are the limits above which a Recorder reports requests.
 type Options struct {
 	// WarnApplyDuration is how long applying or reading may take before it is logged; 0 or less
 	// means never. The steps of requests that took longer than NoteSteps are recorded.
@@ -34,10 +34,11 @@ type Tracer interface {
 type Recorder struct {
 	o Options
 
-	// requests are the requests of clients of this member, from their arrival until their result;
-	// applied are the requests of all members in the state machine.
+	// requests counts the requests of clients of this member, from their arrival until their
+	// result; applied counts the requests of all members in the state machine.
 	requests, applied outcomes
-	// ranges are reads of keys, without the wait before them; commits are batches of the store.
+	// ranges counts reads of keys, without the wait before them; commits counts batches of the
+	// store.
 	ranges  [2]*histogram.Histogram
 	commits *histogram.Histogram
 
@@ -98,7 +99,7 @@ type Snapshot struct {
 	// Commits are batches written to the store.
 	Commits histogram.Snapshot
 	// SlowApplies counts requests that took longer than Options.WarnApplyDuration, SlowReadIndexes
-	// and FailedReadIndexes linearizable reads that got the read index late, or not.
+	// and FailedReadIndexes linearizable reads that got the read index late, or not at all.
 	SlowApplies, SlowReadIndexes, FailedReadIndexes uint64
 }
 
@@ -126,7 +127,7 @@ func (o *outcomes) read() (out []OutcomeTimes) {
 	return out
 }
 
-// slowReadIndex is how long the answer of the cluster may take before it counts as slow, like in
+// slowReadIndex is how long the answer of the cluster may take before it counts as slow, as in
 // etcd.
 const slowReadIndex = 500 * time.Millisecond
 
@@ -151,7 +152,7 @@ func (t *Recorder) CountApplied(req *fsm.Request, res *fsm.Result, took time.Dur
 	}
 }
 
-// CountWrite counts a write of a client. steps reports that the caller is to record the steps with
+// CountWrite counts a write of a client. steps is set if the caller must record the steps with
 // SetSteps.
 func (t *Recorder) CountWrite(ctx context.Context, req *fsm.Request, took time.Duration,
 	err error) (steps bool) {
@@ -218,7 +219,7 @@ func (t *Recorder) readSteps(ctx context.Context, r Read) *kv.Steps {
 	return &steps
 }
 
-// wantSteps reports whether the steps of a request are to be recorded.
+// wantSteps reports whether to record the steps of a request.
 func (t *Recorder) wantSteps(ctx context.Context, took time.Duration) bool {
 	return took > t.o.NoteSteps || t.o.Tracer != nil && t.o.Tracer.Traced(ctx)
 }

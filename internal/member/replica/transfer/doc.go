@@ -9,9 +9,9 @@
 // # Invariants
 //
 //  1. A directory with the name of a whole state holds a whole state, whenever a crash happens.
-//  2. The store is replaced only by a state that raft has accepted: the raft log begins after it
-//     then.
-//  3. At most one snapshot is received at a time, at most one is sent to each member.
+//  2. Place replaces the store only with a state that raft has accepted: the raft log then begins
+//     after it.
+//  3. A member receives at most one snapshot at a time, and sends at most one to each member.
 //  4. The log keeps the entries after a snapshot that is being sent, within a limit, so that the
 //     receiver needs no second snapshot.
 package transfer

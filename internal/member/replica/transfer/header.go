@@ -96,7 +96,8 @@ func DecodeHeader(b []byte) (h Header, err error) {
 	return h, nil
 }
 
-// Offer is the question of the sender before it sends a state: its position and compact revision.
+// Offer is the question that the sender asks before it sends a state: the position and compact
+// revision of the state.
 type Offer struct {
 	Index   uint64
 	Compact int64
@@ -104,8 +105,8 @@ type Offer struct {
 
 // Answer describes the state of the receiver.
 type Answer struct {
-	// Have: the receiver has put its history up to Revision aside, and Hash is its hash there, at
-	// the compact revision of the offer.
+	// Have: the receiver has put aside its history up to Revision. Hash is the hash of that history
+	// there, at the compact revision of the offer.
 	Have     bool
 	Revision int64
 	Hash     uint32

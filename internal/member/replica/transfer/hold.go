@@ -7,17 +7,18 @@ import (
 	"vigil/internal/member/raftnode"
 )
 
-// hold is the position of a snapshot that a member was sent, and when the member was last heard of.
+// hold records the position of a snapshot that was sent to a member, and when the sender last heard
+// of the member.
 type hold struct {
 	index uint64
 	heard time.Time
 }
 
 const (
-	// awayFor is how long the log is kept for a member that was sent a snapshot and is not heard
-	// of: it may be restarted to install it.
+	// awayFor is how long the log keeps entries for a silent member that was sent a snapshot: the
+	// member may be restarting to install it.
 	awayFor = 10 * time.Minute
-	// mostEntries bounds the entries that are kept: a log has some memory for each.
+	// mostEntries limits the entries that the log keeps: each of them takes some memory.
 	mostEntries = 2 << 20
 )
 
@@ -32,10 +33,10 @@ type Log struct {
 }
 
 // LimitTruncation returns the index up to which the raft log may be truncated, at most cut. It
-// keeps the entries that spare a member a snapshot, or another one: the entries after a snapshot
+// keeps the entries that spare a member a first or another snapshot: the entries after a snapshot
 // that is being sent, or that was sent to a member which has not installed it yet, and the entries
-// after the last one of a member that lags and is heard of. A log that gets too large is not kept
-// any longer.
+// after the last one of a member that lags and is heard of. It stops keeping entries when the log
+// gets too large.
 func (s *Sender) LimitTruncation(cut uint64, l Log) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,7 +60,7 @@ func (s *Sender) LimitTruncation(cut uint64, l Log) uint64 {
 		keep(h.index)
 	}
 	for id, p := range l.Progress {
-		// One whose next entry is gone gets a snapshot.
+		// A member whose next entry is gone gets a snapshot.
 		if _, busy := s.mu.to[id]; !busy && p.Active && p.Match > 0 && p.Match+1 >= l.First {
 			keep(p.Match)
 		}

@@ -15,7 +15,7 @@ import (
 	"vigil/internal/store/stream"
 )
 
-// batchBytes is about how many bytes of records make one batch of the store that is built aside.
+// batchBytes is the approximate size of the records in one batch of the store that is built aside.
 const batchBytes = 1 << 20
 
 // incoming is a state that is being received.
@@ -72,7 +72,7 @@ func (in *incoming) countRecord(n int) error {
 }
 
 // finishState checks that the state agrees with the header, and makes it durable, under a name that
-// has its position.
+// contains its position.
 func (in *incoming) finishState(member uint64) error {
 	contents, err := fsm.ReadContents(in.meta)
 	if err != nil {
@@ -106,7 +106,7 @@ func (in *incoming) finishState(member uint64) error {
 		return err
 	}
 	ready := in.place.ReadyDir(in.h.At)
-	// An earlier state of this position, which was not needed and could not be removed.
+	// Remove an earlier state of this position, which was not needed and could not be removed then.
 	if err := in.place.RemoveDir(ready); err != nil {
 		return err
 	}
@@ -117,8 +117,8 @@ func (in *incoming) finishState(member uint64) error {
 	return in.place.SyncParent()
 }
 
-// appendMeta replaces the meta records by the ones of the snapshot. All together may be too large
-// for a batch. mu is held.
+// appendMeta replaces the meta records with the snapshot's. Together they may be too large for a
+// batch. mu is held.
 func (in *incoming) appendMeta() error {
 	for _, m := range in.metaChanges() {
 		if err := in.log.AppendMeta(m); err != nil {
@@ -131,8 +131,7 @@ func (in *incoming) appendMeta() error {
 	return nil
 }
 
-// metaChanges returns the changes that turn the present meta records into the ones of the snapshot,
-// in order.
+// metaChanges returns the changes that turn the present meta records into the snapshot's, in order.
 func (in *incoming) metaChanges() []history.Meta {
 	type name struct {
 		bucket byte

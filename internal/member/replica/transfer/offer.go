@@ -18,10 +18,10 @@ type base struct {
 }
 
 // ServeOffer answers a leader that is about to send a snapshot (calls.SnapshotOffer) with the state
-// of this member: its history up to a revision, which it copies aside, and the hash of that. That
-// takes links and the time to read all records, and delays nothing else. Any failure gives the
-// answer that there is no such copy, so that everything is sent: that heals a member whose data are
-// damaged. Errors: from ctx, and ErrReceiving.
+// of this member: its history up to a revision, which it copies aside, and the hash of that
+// history. The copy takes links and the time to read all records, and delays nothing else. After
+// any failure the answer is that there is no such copy, so the leader sends everything: this heals
+// a member whose data are damaged. Errors: from ctx, and ErrReceiving.
 func (r *Receiver) ServeOffer(ctx context.Context, from uint64, payload []byte) ([]byte, error) {
 	o, err := decodeOffer(payload)
 	if err != nil {
@@ -84,14 +84,14 @@ func (r *Receiver) offerBase(ctx context.Context, from uint64, o Offer) (a Answe
 	return Answer{Have: true, Revision: cp.Revision, Hash: hash}, nil
 }
 
-// dropBase removes the copy that an offer has put aside. The caller has the slot.
+// dropBase removes the copy that an offer has put aside. The caller holds the slot.
 func (r *Receiver) dropBase() error {
 	r.takeBase()
 	return r.o.Place.RemoveDir(r.o.Place.incomingDir())
 }
 
-// takeBase returns the copy that an offer has put aside, nil for none. The caller has the slot, and
-// owns the directory.
+// takeBase returns the copy that an offer has put aside, nil for none. The caller holds the slot,
+// and then owns the directory.
 func (r *Receiver) takeBase() *base {
 	b := r.base
 	r.base = nil

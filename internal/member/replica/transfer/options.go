@@ -34,8 +34,8 @@ type Raft interface {
 // Network reaches other members.
 type Network interface {
 	calls.Caller
-	// SendBulk sends a member metadata and all that r has. It returns nil after the member's
-	// ReceiveBulk has.
+	// SendBulk sends metadata and everything in r to a member. It returns nil after the member's
+	// ReceiveBulk has returned nil.
 	SendBulk(ctx context.Context, to uint64, meta []byte, r io.Reader) error
 }
 
@@ -52,7 +52,7 @@ type Options struct {
 	// Stopping is closed when the member stops.
 	Stopping <-chan struct{}
 
-	// MaxSending limits the snapshots that are sent at once. More members wait.
+	// MaxSending limits the snapshots that are sent at once. Further members wait.
 	MaxSending int
 	// BytesPerSecond limits the rate of each snapshot; 0 means no limit.
 	BytesPerSecond int64
@@ -67,8 +67,8 @@ const progressInterval = 5 * time.Second
 
 // SendStats counts snapshots that were sent.
 type SendStats struct {
-	// Full and Incremental count the snapshots that were sent, Failures the ones that were not.
-	// Bytes includes failed ones.
+	// Full and Incremental count the snapshots that were sent, Failures the ones that failed. Bytes
+	// includes the failed ones.
 	Full, Incremental, Failures, Bytes uint64
 	// Sending is the number of snapshots that are being sent now.
 	Sending int
@@ -76,8 +76,8 @@ type SendStats struct {
 
 // ReceiveStats counts snapshots that were received.
 type ReceiveStats struct {
-	// Received counts the snapshots that arrived whole, Installed the ones among them that were
-	// needed, and Failures the ones that did not arrive whole. Bytes includes all.
+	// Received counts the snapshots that arrived whole, Installed how many of them were needed, and
+	// Failures the ones that did not arrive whole. Bytes includes all.
 	Received, Installed, Failures, Bytes uint64
 	// Installing is set while the store is replaced.
 	Installing bool

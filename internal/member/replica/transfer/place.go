@@ -26,7 +26,7 @@ const (
 	partialSuffix = incomingSuffix + ".checkpoint.tmp"
 )
 
-// Place is the place of the store on disk, and of the state that is received next to it.
+// Place locates the store on disk and the state that is received next to it.
 type Place struct {
 	FS                 vfs.FS
 	HistoryDir, WALDir string
@@ -67,8 +67,8 @@ func (p *Place) RemoveDir(dir string) error {
 	return nil
 }
 
-// DropIncoming removes a state that was received. A whole state loses its name first, durably: half
-// of it must never be taken for a state that raft has accepted.
+// DropIncoming removes a state that was received. It first renames a whole state, durably: a
+// restart must never take half of it for a state that raft has accepted.
 func (p *Place) DropIncoming(dir string) error {
 	if incoming := p.incomingDir(); dir != incoming {
 		if err := p.RemoveDir(incoming); err != nil {
@@ -85,8 +85,8 @@ func (p *Place) DropIncoming(dir string) error {
 	return p.RemoveDir(dir)
 }
 
-// Swap replaces the store by the state of a position. A crash may follow any step; then the call is
-// repeated.
+// Swap replaces the store with the state of a position. A crash may follow any step; then the next
+// start repeats the call.
 func (p *Place) Swap(at history.Applied) error {
 	dir := p.ReadyDir(at)
 	switch _, err := p.FS.Stat(dir); {
@@ -113,8 +113,9 @@ func (p *Place) Swap(at history.Applied) error {
 	return p.SyncParent()
 }
 
-// InstallDecided replaces the store by a whole state if raft has accepted it: the raft log, which o
-// opens, begins after its position. It removes nothing but a store that was replaced before.
+// InstallDecided replaces the store with a whole state if raft has accepted that state: the raft
+// log, which o opens, then begins after its position. It removes only a store that was replaced
+// before.
 func (p *Place) InstallDecided(left *datadir.Remains, o wal.Options) error {
 	if len(left.Snapshots) == 0 || !left.Log {
 		return nil
@@ -130,7 +131,7 @@ func (p *Place) InstallDecided(left *datadir.Remains, o wal.Options) error {
 	at := left.Snapshots[i]
 	p.Logger.Info("installing the snapshot that the last run had accepted",
 		slog.Uint64("index", at.Index), slog.Uint64("term", at.Term))
-	// If the last run was killed before it had synced the decision, only the page cache has it.
+	// If the last run was killed before it had synced the decision, only the page cache holds it.
 	// Opening the log makes it durable.
 	o.Applied = start
 	log, err := wal.Open(o)

@@ -27,8 +27,8 @@ type Receiver struct {
 	// slot holds a token from an offer, or the start of a transfer, until the copy or the state is
 	// removed or installed. It guards base, and the directories next to the store.
 	slot chan struct{}
-	// base is the copy that the last offer has put aside. It is removed when no transfer follows in
-	// time: its files take space.
+	// base is the copy that the last offer has put aside. A timer removes it when no transfer
+	// follows in time: its files take space.
 	base *base
 
 	mu struct {
@@ -36,7 +36,8 @@ type Receiver struct {
 		closed bool
 		// in is the state that is being received.
 		in *incoming
-		// holder uses the slot, nil while nothing uses it that could be ended.
+		// holder is the offer or transfer that uses the slot, nil while none does that the member
+		// could end.
 		holder *holder
 		// expiry removes the base.
 		expiry *time.Timer
@@ -100,7 +101,7 @@ func (r *Receiver) Close() {
 	r.expiring.Wait()
 }
 
-// setIncoming makes in the state that is being received. After Close it closes in and returns
+// setIncoming records in as the state that is being received. After Close it closes in and returns
 // false.
 func (r *Receiver) setIncoming(in *incoming) bool {
 	r.mu.Lock()
@@ -114,8 +115,8 @@ func (r *Receiver) setIncoming(in *incoming) bool {
 }
 
 // takeSlot takes the slot for a leader. It ends an offer or a transfer of a former leader: that
-// leader may have disappeared, and it would be some seconds until its connection counts as dead, in
-// which the quorum may lack just this member. It also ends an offer of the same leader, which no
+// leader may have disappeared, and its connection counts as dead only some seconds later. In that
+// time, the quorum may lack just this member. It also ends an offer of the same leader, which no
 // longer waits for the answer.
 func (r *Receiver) takeSlot(ctx context.Context, from uint64) error {
 	if r.tryTakeSlot() {
@@ -142,10 +143,10 @@ func (r *Receiver) takeSlot(ctx context.Context, from uint64) error {
 // ReceiveBulk receives a snapshot from a leader: it builds the state in a directory next to the
 // store, checks it, makes it durable, and returns nil when the state serves, or raft does not need
 // it. In both cases no further attempt is needed. After an error it removes the state, unless the
-// member is stopping: then the next start does. One snapshot is received at a time.
+// member is stopping: then the next start does. It receives one snapshot at a time.
 //
-// Close the connection of body before Close: it is not interrupted otherwise. It is closed here
-// when another leader starts to send a snapshot.
+// Close the connection of body before Close, which does not interrupt reading from it. The Receiver
+// closes body itself when another leader starts to send a snapshot.
 func (r *Receiver) ReceiveBulk(ctx context.Context, from uint64, meta []byte,
 	body io.ReadCloser) error {
 	h, err := DecodeHeader(meta)
@@ -180,7 +181,7 @@ func (r *Receiver) ReceiveBulk(ctx context.Context, from uint64, meta []byte,
 	return r.awaitInstalled(ctx, from, &h, in, log)
 }
 
-// receiveState builds the state aside, whole and durable, under a name that has its position.
+// receiveState builds the state aside, whole and durable, under a name that contains its position.
 func (r *Receiver) receiveState(from uint64, h *Header, body io.Reader,
 	log *slog.Logger) (in *incoming, err error) {
 	in, err = r.openIncoming(from, h)
@@ -264,8 +265,8 @@ func (r *Receiver) discardIncoming(in *incoming) {
 }
 
 // awaitInstalled gives the state to raft and waits until it serves, or raft does not need it. If
-// ctx ends before, a state that raft has accepted is installed in its turn: that may take as long
-// as the disk is full, and the transport must be able to close.
+// ctx ends first, the member still installs a state that raft has accepted, in its turn: that may
+// take as long as the disk is full, and the transport must be able to close.
 func (r *Receiver) awaitInstalled(ctx context.Context, from uint64, h *Header, in *incoming,
 	log *slog.Logger) error {
 	installed := make(chan struct{})

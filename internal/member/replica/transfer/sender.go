@@ -31,21 +31,21 @@ var (
 	errAhead = errors.New("transfer: the member has applied the position of the snapshot")
 )
 
-// Sender sends snapshots. It is the raftnode.Snapshots of its member.
+// Sender sends snapshots. It implements raftnode.Snapshots for its member.
 type Sender struct {
 	o    Options
 	raft Raft
 	mu   struct {
 		sync.Mutex
 		closed bool
-		// to are the members that a snapshot is sent to, with the position that it was cut at, 0
-		// before it was cut.
+		// to has the members that are being sent a snapshot, with the position at which the sender
+		// cut it, 0 before the cut.
 		to map[uint64]uint64
-		// sent are the members that were sent a snapshot, and may not have installed it.
+		// sent has the members that were sent a snapshot and may not have installed it yet.
 		sent map[uint64]hold
 		// exhausted is set while the log is too large to be kept for members that lag.
 		exhausted bool
-		// after is when the next attempt may begin, for members that the last one failed for.
+		// after is when the next attempt may begin, for members whose last attempt failed.
 		after map[uint64]time.Time
 	}
 	ctx    context.Context
@@ -143,9 +143,9 @@ func (s *Sender) Send(m *raftpb.Message) {
 	}
 }
 
-// send brings a member to the present state. After a concurrent compaction the state is cut again.
-// The search for a base reads two stores, and a compaction may come before it ends: the last
-// attempt does without the search.
+// send brings a member to the present state. After a concurrent compaction it cuts the state again.
+// The search for a base reads two stores, and a compaction may happen before it ends, so the last
+// attempt omits the search.
 func (s *Sender) send(ctx context.Context, m *raftpb.Message) error {
 	for attempt := 1; ; attempt++ {
 		err := s.sendCut(ctx, m, attempt < cutAttempts)
@@ -191,7 +191,7 @@ func (s *Sender) sendCut(ctx context.Context, m *raftpb.Message, findBase bool) 
 	log.Info("sending a snapshot", slog.Bool("incremental", h.Incremental),
 		slog.Int64("from-revision", h.Base), slog.Int64("compact-revision", h.Compact))
 	if err := s.o.Network.SendBulk(ctx, to, h.Encode(), e); err != nil {
-		// The transport does not pass on an error of the disk as it is.
+		// The transport does not return a disk error unchanged.
 		return errors.Join(err, s.o.NoteDamage(sc.Err()))
 	}
 	if h.Incremental {
@@ -204,9 +204,9 @@ func (s *Sender) sendCut(ctx context.Context, m *raftpb.Message, findBase bool) 
 	return nil
 }
 
-// findBase asks the member for its history. If its history is the beginning of this one, and holds
-// all that the compaction has left, only the records after it need to be sent. Without an answer in
-// time everything is sent. Errors: errAhead, kv.ErrCompacted, and from ctx.
+// findBase asks the member for its history. If its history is the beginning of this member's, and
+// holds all that the compaction has left, the sender sends only the records after it. Without an
+// answer in time it sends everything. Errors: errAhead, kv.ErrCompacted, and from ctx.
 func (s *Sender) findBase(ctx context.Context, to uint64, store *mvcc.Store, h *Header) error {
 	limited, cancel := context.WithTimeout(ctx, s.o.OfferTimeout)
 	defer cancel()
@@ -252,7 +252,7 @@ func (s *Sender) askOffer(ctx context.Context, to uint64, h *Header) (Answer, er
 }
 
 // pacer limits the rate of one transfer, ends it when the member no longer leads, and logs its
-// progress. It is used by the goroutine that reads the stream.
+// progress. The goroutine that reads the stream owns it.
 type pacer struct {
 	s             *Sender
 	ctx           context.Context
@@ -262,7 +262,7 @@ type pacer struct {
 	bytes         int64
 }
 
-// pace is called before n bytes are sent.
+// pace counts n bytes that are about to be sent, and waits as long as the rate requires.
 func (p *pacer) pace(n int) error {
 	if st := p.s.raft.Status(); st.Lead != p.s.o.MemberID || st.Term != p.term {
 		return errNotLeader

@@ -8,7 +8,8 @@ import (
 	"vigil/internal/kv"
 )
 
-// The ways in which waiting calls compete with each other: each has a line for each host, connection and user name.
+// The ways in which waiting calls compete with each other: each way has a line for each host,
+// connection or user name.
 const (
 	byHost = iota
 	byConnection
@@ -18,9 +19,10 @@ const (
 
 // queue lets a few calls run concurrently, and the others wait. It is safe for concurrent use.
 //
-// Waiting calls run in turns: alternately the hosts take turns, the connections of a host among themselves, and the user names
-// do. So neither a client with many calls, on whatever names, nor many clients of one user delay others for long. The name is
-// that in the call: whether there is such a user makes no difference.
+// Waiting calls take turns. One turn goes to the next host, and within the host to the next of its
+// connections; the turn after it goes to the next user name. So neither a client with many calls,
+// under whatever names, nor many clients of one user delay others for long. The name in the call
+// counts, whether or not such a user exists.
 type queue struct {
 	room, limit int // for running and for waiting calls
 
@@ -31,7 +33,7 @@ type queue struct {
 		lines   [ways]map[any]*line
 		// clock is the time of the last turn, for each way.
 		clock [ways]uint64
-		// user is set if the next turn is that of a user name.
+		// user is set if the next turn goes to a user name.
 		user bool
 	}
 }
@@ -59,7 +61,7 @@ func newQueue(room, limit int) *queue {
 	return q
 }
 
-// run calls f when it is the turn of the call. Errors: kv.ErrTooManyRequests, those of ctx, and f's.
+// run calls f when it is the turn of the call. Errors: kv.ErrTooManyRequests, and from ctx and f.
 func (q *queue) run(ctx context.Context, user string, f func() error) error {
 	if c := q.join(kv.OriginOf(ctx), user); c != nil {
 		select {
@@ -104,8 +106,8 @@ func (q *queue) join(from kv.Origin, user string) *call {
 	return c
 }
 
-// crowded returns the call to drop: the last one of those with the most calls of the same host, connection and user name. The
-// caller holds mu.
+// crowded returns the call to drop: the last of the calls that share host, connection and user name
+// with the most waiting calls. The caller holds mu.
 func (q *queue) crowded() (last *call) {
 	most := 0
 	for _, c := range q.mu.waiting {

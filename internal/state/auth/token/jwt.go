@@ -35,9 +35,9 @@ type JWT struct {
 	parser       *jwt.Parser
 }
 
-// ParseJWT reads the options of JWTs, NAME=VALUE,...: sign-method (required), pub-key and priv-key (files in
-// PEM form, or for HMAC any bytes as priv-key), ttl (a duration, default 5 minutes). unknown are the names
-// of unknown options.
+// ParseJWT reads the options of JWTs, NAME=VALUE,...: sign-method (required), pub-key and priv-key
+// (files in PEM form, or for HMAC any bytes as priv-key), ttl (a duration, default 5 minutes).
+// unknown are the names of unknown options.
 func ParseJWT(options string) (j *JWT, unknown []string, err error) {
 	given := map[string]string{}
 	if options != "" {
@@ -62,8 +62,11 @@ func ParseJWT(options string) (j *JWT, unknown []string, err error) {
 		}
 	}
 	// A method that does not sign is not allowed.
-	if j.method = jwt.GetSigningMethod(given["sign-method"]); j.method == nil || j.method == jwt.SigningMethodNone {
-		return nil, unknown, fmt.Errorf("jwt option sign-method: %q is none of %s", given["sign-method"], strings.Join(methods(), ", "))
+	if j.method = jwt.GetSigningMethod(given["sign-method"]); j.method == nil ||
+		j.method == jwt.SigningMethodNone {
+		return nil, unknown,
+			fmt.Errorf("jwt option sign-method: %q is none of %s", given["sign-method"],
+				strings.Join(methods(), ", "))
 	}
 	var private, public []byte
 	for _, f := range []struct {
@@ -91,7 +94,8 @@ func ParseJWT(options string) (j *JWT, unknown []string, err error) {
 
 // methods lists the signing methods.
 func methods() []string {
-	out := slices.DeleteFunc(jwt.GetAlgorithms(), func(s string) bool { return s == jwt.SigningMethodNone.Alg() })
+	out := slices.DeleteFunc(jwt.GetAlgorithms(),
+		func(s string) bool { return s == jwt.SigningMethodNone.Alg() })
 	slices.Sort(out)
 	return out
 }
@@ -124,7 +128,9 @@ func (j *JWT) keys(private, public []byte) error {
 }
 
 // pair parses a private key, a public key or both, which must then belong together.
-func pair[Private, Public any](j *JWT, private, public []byte, parsePrivate func([]byte) (Private, error), parsePublic func([]byte) (Public, error), half func(Private) Public) error {
+func pair[Private, Public any](j *JWT, private, public []byte,
+	parsePrivate func([]byte) (Private, error), parsePublic func([]byte) (Public, error),
+	half func(Private) Public) error {
 	if len(private) == 0 && len(public) == 0 {
 		return errNoKey
 	}

@@ -16,14 +16,14 @@ const (
 	// secretLength is the number of random letters of a token: 91 bits.
 	secretLength = 16
 
-	// MaxPerUser and MaxTokens are the limits for the tokens that a member keeps of one user, and in total. With one more, the
-	// oldest one ends: of that user, or of all.
+	// MaxPerUser and MaxTokens limit the tokens that a member keeps for one user, and in total. One
+	// more token ends the oldest one: of that user, or of all.
 	MaxPerUser = 1 << 14
 	MaxTokens  = 1 << 16
 
 	// periods is the number of periods in a time to live. The age of tokens is counted in periods.
 	periods = 16
-	// sweepSlice is how many tokens are looked at while the table is locked, when expired tokens are removed.
+	// sweepSlice is how many tokens Sweep examines each time it locks the table.
 	sweepSlice = 512
 )
 
@@ -53,19 +53,20 @@ func NewSecret() string {
 	return string(b)
 }
 
-// Hash returns the hash by which members know a secret. A secret is too long to be found by trying, so the hash needs no
-// salt and no work.
+// Hash returns the hash by which members know a secret. A secret is too long to be found by trying,
+// so the hash needs no salt and no work.
 func Hash(secret string) string {
 	h := sha256.Sum256([]byte(secret))
 	return string(h[:])
 }
 
-// Format returns the token with a secret that the log has at an index.
+// Format returns the token with a secret that the entry at an index issued.
 func Format(secret string, index uint64) string {
 	return secret + "." + strconv.FormatUint(index, 10)
 }
 
-// ID identifies a token: by the hash of its secret, and the index in the log at which it was issued.
+// ID identifies a token: by the hash of its secret, and the index in the log at which it was
+// issued.
 type ID struct {
 	Hash  string
 	Index uint64
@@ -84,8 +85,9 @@ func Parse(token string) (id ID, ok bool) {
 	return ID{Hash(secret), index}, true
 }
 
-// Simple holds the simple tokens of this member, which the log distributes to all members. They expire when they were not
-// used here for a time, and are lost with the process. It is safe for concurrent use.
+// Simple holds the simple tokens of this member, which the log distributes to all members. They
+// expire when they were not used here for a time, and are lost with the process. It is safe for
+// concurrent use.
 type Simple struct {
 	ttl    time.Duration
 	period time.Duration
@@ -98,17 +100,17 @@ type Simple struct {
 		tokens map[string]*entry // by the hash of the secret
 		users  map[string]*holder
 		all    list[byIndex] // in the order of the log
-		// next is the next entry to look at for expired tokens, nil for the first one.
+		// next is the next entry that Sweep examines, nil for the first one.
 		next *entry
 		// unused is the index up to which tokens that were not used here have ended.
 		unused uint64
-		// issued are the newest periods in which tokens were issued and have not ended yet.
+		// issued holds the newest periods in which tokens were issued that have not ended yet.
 		issued  []period
 		evicted uint64
 	}
 }
 
-// period is a period of time in which tokens were issued, index the last one of them.
+// period is a period of time in which tokens were issued. index is the index of the last one.
 type period struct {
 	begin time.Time
 	index uint64
@@ -129,8 +131,9 @@ type entry struct {
 	inAll, ofUser links
 }
 
-// NewSimple returns an empty table. ttl is how long an unused token is valid; 0 or less is the default. Tokens that the
-// log has at or before the index old are not taken: nobody knows when they were issued.
+// NewSimple returns an empty table. ttl is how long an unused token is valid; 0 or less means the
+// default. Add ignores tokens that the log has at or before the index old: nobody knows when they
+// were issued.
 func NewSimple(ttl time.Duration, old uint64) *Simple {
 	if ttl <= 0 {
 		ttl = DefaultTTL
@@ -143,7 +146,8 @@ func NewSimple(ttl time.Duration, old uint64) *Simple {
 // Period is how often Expired and Sweep have something to do while tokens are issued.
 func (s *Simple) Period() time.Duration { return s.period }
 
-// Add adds a token. The apply goroutine calls it, in the order of the log, so that all members evict the same tokens.
+// Add adds a token. The apply goroutine calls it, in the order of the log, so that all members
+// evict the same tokens.
 func (s *Simple) Add(id ID, seen kv.Seen) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +156,8 @@ func (s *Simple) Add(id ID, seen kv.Seen) {
 		s.mu.issued[n-1].index = id.Index
 	} else {
 		if n == 2*periods {
-			s.mu.issued = append(s.mu.issued[:0], s.mu.issued[1:]...) // its tokens end with those of the next one
+			// its tokens end with the next period's
+			s.mu.issued = append(s.mu.issued[:0], s.mu.issued[1:]...)
 		}
 		s.mu.issued = append(s.mu.issued, period{now, id.Index})
 	}
@@ -194,7 +199,7 @@ func (s *Simple) remove(e *entry) {
 	}
 }
 
-// expired reports whether a token is not valid any more. The caller holds mu.
+// expired reports whether a token is no longer valid. The caller holds mu.
 func (s *Simple) expired(e *entry, now time.Time) bool {
 	return now.After(e.until) || !e.used && e.Index <= s.mu.unused
 }
@@ -216,7 +221,8 @@ func (s *Simple) Use(id ID) (kv.Seen, bool) {
 	return e.holder.seen, true
 }
 
-// IsUnused reports whether a token has not been used here yet. If the member lags, the token may have ended already.
+// IsUnused reports whether a token has not been used here yet. If the member lags, the token may
+// have ended already.
 func (s *Simple) IsUnused(id ID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,8 +230,8 @@ func (s *Simple) IsUnused(id ID) bool {
 	return e != nil && e.Index == id.Index && !e.used
 }
 
-// Expired returns the index up to which tokens were issued at least a time to live ago, by the clock of this member, if End
-// has not been called with it.
+// Expired returns the index up to which tokens were issued at least a time to live ago, by the
+// clock of this member, if End has not been called with it.
 func (s *Simple) Expired() (index uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,8 +245,8 @@ func (s *Simple) Expired() (index uint64, ok bool) {
 	return index, ok
 }
 
-// End ends tokens that were issued up to an index and were not used here: a time to live has passed at the leader. On a
-// member that did not lag they have expired.
+// End ends tokens that were issued up to an index and were not used here: a time to live has passed
+// at the leader. On a member that did not lag they have expired.
 func (s *Simple) End(index uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -293,7 +299,7 @@ type Stats struct {
 	Tokens int
 	// Evicted is the number of tokens that ended because there were too many.
 	Evicted uint64
-	// Ended is the index in the log up to which tokens have ended that were not used.
+	// Ended is the index in the log up to which unused tokens have ended.
 	Ended uint64
 }
 
