@@ -20,10 +20,13 @@ import (
 //	request  length u32 of what follows | kind u8 | flags u8: 1 user, 2 a member makes the request
 //	         [ user bytes | auth revision uvarint ]
 //	         body
-//	put      flags u8: 1 prev_kv, 2 ignore_value, 4 ignore_lease | lease varint | key bytes | value bytes
+//	put      flags u8: 1 prev_kv, 2 ignore_value, 4 ignore_lease | lease varint |
+//	         key bytes | value bytes
 //	delete   flags u8: 1 prev_kv | key bytes | end bytes
-//	range    flags u8: 1 keys_only, 2 count_only, 4 serializable, 8 options | key bytes | end bytes
-//	         [ limit | revision | sort | order | min mod | max mod | min create | max create, varints ]
+//	range    flags u8: 1 keys_only, 2 count_only, 4 serializable, 8 options |
+//	         key bytes | end bytes
+//	         [ limit | revision | sort | order | min mod | max mod | min create | max create,
+//	         all varints ]
 //	txn      n uvarint, n compares | n uvarint, n ops | n uvarint, n ops
 //	compare  target varint | result varint | key bytes | end bytes | number varint, or value bytes
 //	op       kind u8 | body, nothing for kind 0
@@ -34,9 +37,11 @@ import (
 //	expire   term uvarint | n uvarint, n times id varint | granted uvarint
 //	attrs    member id uvarint | member record of package cluster
 //	alarm    flags u8: 1 clear | type varint | member id uvarint
-//	version  op u8: 1 begin a downgrade, 2 end it, 3 set the version | major uvarint | minor uvarint
-//	auth     op u8 | flags u8: 1 no password | user bytes | role bytes | hash bytes | token hash bytes |
-//	         revision uvarint, or index uvarint of tokens that end | permission type varint | key bytes | end bytes
+//	version  op u8: 1 begin a downgrade, 2 end it, 3 set the version |
+//	         major uvarint | minor uvarint
+//	auth     op u8 | flags u8: 1 no password | user bytes | role bytes | hash bytes |
+//	         token hash bytes | revision uvarint, or index uvarint of tokens that end |
+//	         permission type varint | key bytes | end bytes
 const (
 	magic0, magic1 = 'V', 'G'
 	version        = 1

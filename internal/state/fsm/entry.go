@@ -25,7 +25,7 @@ type Entry struct {
 	// conf and change are a configuration change, for raft and for the membership.
 	conf   *raftpb.ConfChangeV2
 	change cluster.Change
-	// who has proposed the configuration change.
+	// who proposed the configuration change.
 	who auth.Identity
 	// request is the next request, nil if it is not decoded yet.
 	request *Request

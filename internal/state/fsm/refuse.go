@@ -11,7 +11,7 @@ import (
 //
 // After that the owner of the data rejects what is invalid, before it changes anything:
 //
-//	put, delete, transaction, compaction   mvcc.Writer: the limits of the store, leases, keys and revisions
+//	put, delete, transaction, compaction   mvcc.Writer: limits of the store, leases, keys, revisions
 //	grant of a lease                       lease.State.Grant
 //	alarm, version                         Machine.changeAlarm, changeVersion
 //	claims of terms, archives              lineage.State.Claim, Begin
@@ -33,8 +33,8 @@ func (m *Machine) refusal(proposer uint64, r *Request) error {
 	}
 	// Requests of a leader are valid only in its term.
 	term := m.leases.at.Term
-	if r.LeaseCheckpoint != nil && r.LeaseCheckpoint.Term != term || r.LeaseExpire != nil &&
-		r.LeaseExpire.Term != term ||
+	if r.LeaseCheckpoint != nil &&
+		r.LeaseCheckpoint.Term != term || r.LeaseExpire != nil && r.LeaseExpire.Term != term ||
 		r.Claim != nil && r.Claim.Term != term {
 		return kv.ErrLeaderChanged
 	}

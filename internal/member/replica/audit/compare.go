@@ -188,7 +188,7 @@ func (a *Auditor) clearStale(ctx context.Context, members []uint64) {
 	}
 }
 
-// compactionsDiffer compares the hashes of compactions, without reading the store, and reports
+// compactionsDiffer compares the hashes of compactions, without reading the data, and reports
 // whether any differ. A difference is not a verdict: the data that differed may be compacted by
 // now.
 func (a *Auditor) compactionsDiffer(ctx context.Context) bool {

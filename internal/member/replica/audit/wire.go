@@ -10,9 +10,9 @@ import (
 
 // The first byte of a call is the question:
 //
-//	1  index u64, revision i64, compact i64: the hash at a revision, with a compact revision, after the
-//	   index is applied; answered by answerKind u8, revision i64, compact i64, hash u32, and the position
-//	   of the member: index u64, newest revision i64
+//	1  index u64, revision i64, compact i64: the hash at a revision, with a compact revision,
+//	   after the index is applied; answered by answerKind u8, revision i64, compact i64,
+//	   hash u32, and the position of the member: index u64, newest revision i64
 //	2  the hashes of compactions; answered by revision i64, compact i64, hash u32 of each
 //	3  like 1 without the hash, which is 0: whether the member has the revision at all
 //
