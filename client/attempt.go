@@ -14,7 +14,8 @@ import (
 )
 
 // attempts is the state of a call that is retried. Every call and stream of the package uses it:
-// Next chooses the member and the credential, judge decides what follows from an error, and handleFailure acts on that.
+// Next chooses the member and the credential, judge decides what follows from an error, and
+// handleFailure acts on that.
 type attempts struct {
 	attempt.State
 	core *core

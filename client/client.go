@@ -122,7 +122,8 @@ func otherTLS(endpoints string, clientSecure bool) error {
 	if clientSecure {
 		return invalid("endpoint %q is without TLS, but the client uses it: write https:// or unixs://", endpoints)
 	}
-	return invalid("endpoint %q uses TLS, but the client does not: make a client with TLS", endpoints)
+	return invalid("endpoint %q uses TLS, but the client does not: make a client with TLS",
+		endpoints)
 }
 
 // Endpoints returns the addresses of the members that the client knows.

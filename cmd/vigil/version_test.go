@@ -14,7 +14,8 @@ func TestVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(out.String(), "\n")
-	for i, begin := range []string{"Vigil Version: ", "etcd Version: 3.7.", "Git SHA: ", "Git Tree: ", "Go Version: go",
+	for i, begin := range []string{"Vigil Version: ", "etcd Version: 3.7.", "Git SHA: ",
+		"Git Tree: ", "Go Version: go",
 		"Go OS/Arch: "} {
 		if !strings.HasPrefix(lines[i], begin) || lines[i] == begin {
 			t.Errorf("line %d is %q, want %q", i, lines[i], begin)
@@ -25,7 +26,8 @@ func TestVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	var v map[string]string
-	if err := json.Unmarshal(out.Bytes(), &v); err != nil || v["vigil"] == "" || v["etcd"] == "" || v["commit"] == "" ||
+	if err := json.Unmarshal(out.Bytes(), &v); err != nil || v["vigil"] == "" || v["etcd"] == "" ||
+		v["commit"] == "" ||
 		v["tree"] == "" || v["go"] == "" || v["platform"] == "" {
 		t.Errorf("%v, %v", v, err)
 	}
@@ -34,13 +36,15 @@ func TestVersion(t *testing.T) {
 // TestVersionWithMistakes: a mistake on the command line is one next to --version, too. The
 // environment and a file are not looked at.
 func TestVersionWithMistakes(t *testing.T) {
-	for _, args := range [][]string{{"--version", "--nonsense"}, {"--nonsense", "--version"}, {"--version", "--max-txn-ops=x"},
+	for _, args := range [][]string{{"--version", "--nonsense"}, {"--nonsense", "--version"},
+		{"--version", "--max-txn-ops=x"},
 		{"--version=maybe"}, {"--version", "word"}} {
 		if _, err := parse(args, nil); err == nil {
 			t.Errorf("%q is accepted", args)
 		}
 	}
-	for _, args := range [][]string{{"--version"}, {"-version", "--name=a"}, {"--version", "--config-file=none"}} {
+	for _, args := range [][]string{{"--version"}, {"-version", "--name=a"},
+		{"--version", "--config-file=none"}} {
 		if o, err := parse(args, []string{"ETCD_MAX_TXN_OPS=x"}); err != nil || !o.version {
 			t.Errorf("%q: %v", args, err)
 		}

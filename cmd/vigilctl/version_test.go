@@ -9,7 +9,8 @@ import (
 func TestVersion(t *testing.T) {
 	code, out, _ := vigilctl("version")
 	if want := regexp.MustCompile(`^etcdctl version: 3\.7\.\d+\nAPI version: 3\.7\nvigilctl version: \S+\n` +
-		`Git SHA: \S+\nGit Tree: (clean|modified|unknown)\n$`); code != 0 || !want.MatchString(out) {
+		`Git SHA: \S+\nGit Tree: (clean|modified|unknown)\n$`); code != 0 ||
+		!want.MatchString(out) {
 		t.Errorf("%d %s", code, out)
 	}
 	code, out, _ = vigilctl("version", "-w", "json")

@@ -17,7 +17,8 @@ func TestPackageComments(t *testing.T) {
 		}
 		found := false
 		for _, name := range files {
-			file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments|parser.PackageClauseOnly)
+			file, err := parser.ParseFile(token.NewFileSet(), name, nil,
+				parser.ParseComments|parser.PackageClauseOnly)
 			if err != nil {
 				t.Fatal(err)
 			}

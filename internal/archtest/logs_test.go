@@ -13,8 +13,9 @@ import (
 	"testing"
 )
 
-// The handler of internal/logline limits the rate of log lines for each place in the code. It sees every line only if
-// no package writes past it, and recognizes a place by the constant text at the beginning of its message.
+// The handler of internal/logline limits the rate of log lines for each place in the code. It sees
+// every line only if no package writes past it, and recognizes a place by the constant text at the
+// beginning of its message.
 
 // logMethods are those of slog.Logger, with the place of the message.
 var logMethods = map[string]int{
@@ -87,21 +88,25 @@ func TestLogCalls(t *testing.T) {
 				var b strings.Builder
 				_ = printer.Fprint(&b, fset, sel.X)
 				receiver := b.String()
-				if receiver == "os" && (sel.Sel.Name == "Stderr" || sel.Sel.Name == "Stdout") && printed[dir] == "" {
-					t.Errorf("%s: writes to %s past the log", fset.Position(call.Pos()), sel.Sel.Name)
+				if receiver == "os" && (sel.Sel.Name == "Stderr" || sel.Sel.Name == "Stdout") &&
+					printed[dir] == "" {
+					t.Errorf("%s: writes to %s past the log",
+						fset.Position(call.Pos()), sel.Sel.Name)
 				}
 				at, ok := logMethods[sel.Sel.Name]
 				if sel.Sel.Name == "line" && strings.HasSuffix(receiver, "log") {
 					at, ok = 3, true // of peer
 				}
-				if !ok || len(call.Args) <= at || !isLogger.MatchString(receiver) && receiver != "to" && receiver != "l.l" {
+				if !ok || len(call.Args) <= at || !isLogger.MatchString(receiver) &&
+					receiver != "to" && receiver != "l.l" {
 					return true
 				}
 				sites++
 				if !beginsConstant(call.Args[at]) && wrappers[path+":"+fn.Name.Name] == "" {
 					b.Reset()
 					_ = printer.Fprint(&b, fset, call.Args[at])
-					t.Errorf("%s: the message %s begins with no words of the code", fset.Position(call.Pos()), b.String())
+					t.Errorf("%s: the message %s begins with no words of the code",
+						fset.Position(call.Pos()), b.String())
 				}
 				return true
 			})
@@ -118,7 +123,8 @@ func TestLogCalls(t *testing.T) {
 
 // ofMember reports whether a package is part of a member: clients and tools print their own output.
 func ofMember(dir string) bool {
-	for _, p := range []string{"client", "cmd/vigilctl", "examples", "test", "internal/offline/restore", "scripts", "internal/archtest", "server/servertest"} {
+	for _, p := range []string{"client", "cmd/vigilctl", "examples", "test",
+		"internal/offline/restore", "scripts", "internal/archtest", "server/servertest"} {
 		if dir == p || strings.HasPrefix(dir, p+"/") {
 			return false
 		}

@@ -12,11 +12,13 @@ import (
 	"testing"
 )
 
-// mapped are the folders whose maps may grow with what clients send: when an entry is applied, or for a call.
+// mapped are the folders whose maps may grow with what clients send: when an entry is applied, or
+// for a call.
 var mapped = []string{"internal/state", "internal/member/replica", "internal/edge/rpc"}
 
-// bounds has each map that a value of these packages keeps, by package, type and field, with what bounds it: a constant as PACKAGE.NAME, a
-// flag, or "few" and the reason why nothing that clients send makes it grow.
+// bounds has each map that a value of these packages keeps, by package, type and field, with what
+// bounds it: a constant as PACKAGE.NAME, a flag, or "few" and the reason why nothing that clients
+// send makes it grow.
 var bounds = map[string]string{
 	// State.
 	"state/auth.State.users":                   "kv.MaxUsers",
@@ -59,31 +61,34 @@ func TestMapsHaveBounds(t *testing.T) {
 	const root = "../.."
 	found := map[string]bool{}
 	for _, dir := range mapped {
-		err := filepath.WalkDir(filepath.Join(root, dir), func(abs string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || filepath.Ext(abs) != ".go" || strings.HasSuffix(abs, "_test.go") {
-				return err
-			}
-			file, err := parser.ParseFile(token.NewFileSet(), abs, nil, 0)
-			if err != nil {
-				return err
-			}
-			rel, err := filepath.Rel(filepath.Join(root, "internal"), filepath.Dir(abs))
-			if err != nil {
-				return err
-			}
-			for _, decl := range file.Decls {
-				gen, ok := decl.(*ast.GenDecl)
-				if !ok || gen.Tok != token.TYPE {
-					continue
+		err := filepath.WalkDir(filepath.Join(root, dir),
+			func(abs string, d fs.DirEntry, err error) error {
+				if err != nil || d.IsDir() || filepath.Ext(abs) != ".go" ||
+					strings.HasSuffix(abs, "_test.go") {
+					return err
 				}
-				for _, spec := range gen.Specs {
-					if s, ok := spec.(*ast.TypeSpec).Type.(*ast.StructType); ok {
-						noteMaps(filepath.ToSlash(rel)+"."+spec.(*ast.TypeSpec).Name.Name, s, found)
+				file, err := parser.ParseFile(token.NewFileSet(), abs, nil, 0)
+				if err != nil {
+					return err
+				}
+				rel, err := filepath.Rel(filepath.Join(root, "internal"), filepath.Dir(abs))
+				if err != nil {
+					return err
+				}
+				for _, decl := range file.Decls {
+					gen, ok := decl.(*ast.GenDecl)
+					if !ok || gen.Tok != token.TYPE {
+						continue
+					}
+					for _, spec := range gen.Specs {
+						if s, ok := spec.(*ast.TypeSpec).Type.(*ast.StructType); ok {
+							noteMaps(filepath.ToSlash(rel)+"."+
+								spec.(*ast.TypeSpec).Name.Name, s, found)
+						}
 					}
 				}
-			}
-			return nil
-		})
+				return nil
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +115,8 @@ func TestMapsHaveBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		declared := regexp.MustCompile(`(?m)^\s*(const )?` + constant + `\b.*=|func.* ` + constant + `\(|^\s*` + constant + ` `)
+		declared := regexp.MustCompile(`(?m)^\s*(const )?` + constant + `\b.*=|func.* ` + constant +
+			`\(|^\s*` + constant + ` `)
 		exists := false
 		for _, f := range files {
 			text, err := os.ReadFile(f)
@@ -125,7 +131,8 @@ func TestMapsHaveBounds(t *testing.T) {
 	}
 }
 
-// noteMaps notes the fields of a struct that are maps, or that are structs, lists or pointers with maps in them.
+// noteMaps notes the fields of a struct that are maps, or that are structs, lists or pointers with
+// maps in them.
 func noteMaps(name string, s *ast.StructType, found map[string]bool) {
 	for _, f := range s.Fields.List {
 		for _, id := range f.Names {

@@ -24,7 +24,9 @@ func TestPathsInDocuments(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && abs != root && (strings.HasPrefix(d.Name(), ".") || slices.Contains([]string{"testdata", "bin", "node_modules"}, d.Name())) {
+		if d.IsDir() && abs != root &&
+			(strings.HasPrefix(d.Name(), ".") ||
+				slices.Contains([]string{"testdata", "bin", "node_modules"}, d.Name())) {
 			return filepath.SkipDir
 		}
 		if d.IsDir() || filepath.Ext(abs) != ".md" {
@@ -36,8 +38,10 @@ func TestPathsInDocuments(t *testing.T) {
 		}
 		for _, m := range pathInText.FindAllStringSubmatch(string(text), -1) {
 			n++
-			if _, err := os.Stat(filepath.Join(root, m[1])); err != nil && !slices.Contains(notPaths, m[1]) {
-				t.Errorf("%s: %s does not exist", strings.TrimPrefix(filepath.ToSlash(abs), root+"/"), m[1])
+			if _, err := os.Stat(filepath.Join(root, m[1])); err != nil &&
+				!slices.Contains(notPaths, m[1]) {
+				t.Errorf("%s: %s does not exist",
+					strings.TrimPrefix(filepath.ToSlash(abs), root+"/"), m[1])
 			}
 		}
 		return nil

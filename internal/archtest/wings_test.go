@@ -5,10 +5,13 @@ import (
 	"testing"
 )
 
-// wings lists the parts of the tree from the top down: a package imports its own wing and later ones, as far as the
-// import table allows. The small packages that every wing may use are in internal. The package client/pbfield belongs to
-// the module of the client, and is below everything.
-var wings = []string{"cmd", "examples", "scripts", "server", "client", "internal/member", "internal/offline", "internal/edge", "internal/state", "internal/store", "internal", "docs", "client/pbfield"}
+// wings lists the parts of the tree from the top down: a package imports its own wing and later
+// ones, as far as the import table allows. The small packages that every wing may use are in
+// internal. The package client/pbfield belongs to the module of the client, and is below
+// everything.
+var wings = []string{"cmd", "examples", "scripts", "server", "client", "internal/member",
+	"internal/offline", "internal/edge", "internal/state", "internal/store", "internal", "docs",
+	"client/pbfield"}
 
 // maxArrows limits the number of pairs of wings of which one imports the other.
 const maxArrows = 33
@@ -17,7 +20,8 @@ const maxArrows = 33
 func wingOf(pkg string) int {
 	found := -1
 	for i, w := range wings {
-		if (pkg == w || strings.HasPrefix(pkg, w+"/")) && (found < 0 || len(w) > len(wings[found])) {
+		if (pkg == w || strings.HasPrefix(pkg, w+"/")) &&
+			(found < 0 || len(w) > len(wings[found])) {
 			found = i
 		}
 	}
@@ -37,7 +41,8 @@ func TestWings(t *testing.T) {
 		for _, in := range r.inside {
 			to := wingOf(in)
 			if to < from {
-				t.Errorf("%s (%s) may import %s, which is above it (%s)", pkg, wings[from], in, wings[to])
+				t.Errorf("%s (%s) may import %s, which is above it (%s)", pkg,
+					wings[from], in, wings[to])
 			}
 			if to != from {
 				arrows[arrow{from, to}] = true

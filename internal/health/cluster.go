@@ -56,7 +56,8 @@ func (e *Examination) checkReachable(r *report) {
 			if x.PagesOf != 0 {
 				next = "give the addresses of the members themselves in --endpoints"
 			}
-			r.addFinding(Note, e.NameOf(x), "its metrics cannot be read: "+line(x.MetricsErr), next, "")
+			r.addFinding(Note, e.NameOf(x),
+				"its metrics cannot be read: "+line(x.MetricsErr), next, "")
 		}
 	}
 	e.checkRefused(r)
@@ -214,7 +215,8 @@ func (e *Examination) checkLeader(r *report) {
 	// Members keep a leader that has gone for an election timeout, and a leader without a majority
 	// takes as long to notice.
 	if x := e.leading(); leader != 0 && !lost && (x == nil || x.Status.Leader != leader) {
-		r.skipMember("", "the members follow "+e.Name(leader)+", which does not answer; run doctor again")
+		r.skipMember("", "the members follow "+e.Name(leader)+
+			", which does not answer; run doctor again")
 	} else if voters, answer, unasked := e.voters(); leader != 0 && !lost && voters > 0 &&
 		answer+len(unasked) <= voters/2 {
 		r.skipMember("", e.Name(leader)+
@@ -274,7 +276,8 @@ func (e *Examination) checkQuorum(r *report) {
 		return
 	}
 	if len(unasked) > 0 {
-		r.skipMember("", strings.Join(unasked, ", ")+" not asked: give the endpoints, or --cluster=true")
+		r.skipMember("", strings.Join(unasked, ", ")+
+			" not asked: give the endpoints, or --cluster=true")
 	}
 	const nextOthers = "bring the other members back first: the findings about each say how"
 	switch leader := e.Leader(); {
@@ -289,7 +292,9 @@ func (e *Examination) checkQuorum(r *report) {
 				answer, voters, need), nextQuorum,
 			"docs/operations/backup.md#the-majority-is-lost")
 	case voters == 1 && len(e.Members) == 1:
-		r.addFinding(Note, "", "the cluster has one member: if it is lost, all writes since the last backup are lost", "add two members, or make backups: vigilctl snapshot save", "docs/operations/backup.md")
+		r.addFinding(Note, "",
+			"the cluster has one member: if it is lost, all writes since the last backup are lost",
+			"add two members, or make backups: vigilctl snapshot save", "docs/operations/backup.md")
 	case voters == 1:
 		r.addFinding(Note, "", "the cluster has one voting member: if it fails, all writes stop",
 			nextVoter(e.Members, "add two members"), "docs/operations/cluster.md#grow")
@@ -297,15 +302,17 @@ func (e *Examination) checkQuorum(r *report) {
 		r.addFinding(Critical, "",
 			fmt.Sprintf("%d of %d voting members answer, the smallest quorum: if the others have failed, one more failure stops all writes", answer, voters), nextOthers, "")
 	case len(unasked) == 0 && answer < voters:
-		r.addFinding(Warning, "", fmt.Sprintf("%d of %d voting members answer: if the others have failed, writes go on after %s, and no longer after another", answer, voters, amount.Count(answer-need, "more failure")), nextOthers, "")
+		r.addFinding(Warning, "",
+			fmt.Sprintf("%d of %d voting members answer: if the others have failed, writes go on after %s, and no longer after another", answer, voters, amount.Count(answer-need, "more failure")), nextOthers, "")
 	}
 	if voters > 1 && voters%2 == 0 {
 		survive := "no failure"
 		if n := voters - need; n > 0 {
 			survive = amount.Count(n, "failure")
 		}
-		r.addFinding(Note, "", fmt.Sprintf("%d voting members survive %s, as %d would", voters, survive,
-			voters-1), nextVoter(e.Members, "add one"), "docs/operations/cluster.md#grow")
+		r.addFinding(Note, "",
+			fmt.Sprintf("%d voting members survive %s, as %d would", voters, survive,
+				voters-1), nextVoter(e.Members, "add one"), "docs/operations/cluster.md#grow")
 	}
 }
 

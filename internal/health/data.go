@@ -38,7 +38,8 @@ func (e *Examination) checkData(r *report) {
 		}
 		if e.Readings[i].Value(DamageFound) > 0 {
 			// The member may have computed its hash before the damage.
-			r.skipMember(e.NameOf(&e.Readings[i]), "its data are damaged, and a hash may not show that")
+			r.skipMember(e.NameOf(&e.Readings[i]),
+				"its data are damaged, and a hash may not show that")
 			c.Hash = nil
 			continue
 		}

@@ -5,14 +5,15 @@ import "time"
 // Limits are the values at which a measurement becomes a finding. The limits for disks are from
 // etcd's documentation: 10 ms for the raft log, 25 ms for the store.
 type Limits struct {
-	RaftLog, RaftLogCritical         time.Duration // writing the raft log to the disk
-	Store, Apply                     time.Duration
-	RoundTrip                        time.Duration // to another member
-	Clock                            time.Duration // the difference of two clocks
-	Quota, QuotaCritical             float64       // percent of the quota
-	ArchiveLag                       time.Duration // of writes that are not archived
-	OpenFiles                        float64       // percent of the file descriptors
-	Lag                              float64       // the leader's entries that a member still has to apply
+	RaftLog, RaftLogCritical time.Duration // writing the raft log to the disk
+	Store, Apply             time.Duration
+	RoundTrip                time.Duration // to another member
+	Clock                    time.Duration // the difference of two clocks
+	Quota, QuotaCritical     float64       // percent of the quota
+	ArchiveLag               time.Duration // of writes that are not archived
+	OpenFiles                float64       // percent of the file descriptors
+	// the leader's entries that a member still has to apply
+	Lag                              float64
 	WatcherLag                       float64       // revisions that a watcher has still to receive
 	Pending                          float64       // writes that wait for agreement
 	LeaderChanges                    float64       // in an hour, after the first five

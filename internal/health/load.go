@@ -18,7 +18,8 @@ func (e *Examination) checkFull(r *report) {
 			if e.spareable(x) {
 				next += ". The other members serve without it: it may be stopped, and its data directory moved to a larger disk"
 			}
-			r.addFinding(Critical, name, what, next, "docs/operations/disks.md#committed-entries-wait")
+			r.addFinding(Critical, name, what, next,
+				"docs/operations/disks.md#committed-entries-wait")
 		case what != "":
 			r.addFinding(Critical, name, what,
 				"free space on the volume of its data directory, or enlarge it; or delete keys and: vigilctl compaction REVISION. It accepts puts again within a second, without a restart", "")
@@ -332,8 +333,9 @@ func (e *Examination) checkWatchers(r *report) {
 			if n > 1 {
 				what = fmt.Sprintf("the clients of %.0f watchers do not read", n)
 			}
-			r.addFinding(Warning, name, what, "find them: vigilctl watchers --sort lag --endpoints "+
-				spelling.QuoteWords(x.Endpoint), "")
+			r.addFinding(Warning, name, what,
+				"find them: vigilctl watchers --sort lag --endpoints "+
+					spelling.QuoteWords(x.Endpoint), "")
 		}
 		if slow, waiting := x.Value(SlowWatchers), x.Value(PendingEvents); !x.IsVigil() &&
 			(slow > 0 && slow >= x.Value(Watchers)/2 || waiting > e.Limits.WatcherLag) {
@@ -360,7 +362,8 @@ func (e *Examination) checkCompaction(r *report) {
 			next = "--auto-compaction-retention=" + v +
 				" is set: if that does not explain the number, the log of the leader says why compactions fail; or set it lower"
 		}
-		r.addFinding(Warning, name, fmt.Sprintf("%.0f revisions are kept; %s", kept, last), next, "")
+		r.addFinding(Warning, name,
+			fmt.Sprintf("%.0f revisions are kept; %s", kept, last), next, "")
 	})
 }
 

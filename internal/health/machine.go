@@ -326,7 +326,8 @@ func (e *Examination) checkSettings(r *report) {
 				fmt.Sprintf("--election-timeout of %v is less than ten times the --heartbeat-interval of %v: a short pause replaces the leader", election, beat), "raise it to ten times the heartbeat interval", "")
 		}
 		if v, ok := flags["pre-vote"]; ok && !on(v) {
-			r.addFinding(Note, name, "--pre-vote=false: a member that rejoins can replace the leader",
+			r.addFinding(Note, name,
+				"--pre-vote=false: a member that rejoins can replace the leader",
 				"remove the flag", "")
 		}
 	}

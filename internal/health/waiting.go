@@ -197,7 +197,8 @@ func (e *Examination) checkRefused(r *report) {
 			if len(x.by) > 1 {
 				verb = " refuse it: "
 			}
-			r.addFinding(Critical, e.Name(m.ID), strings.Join(x.by, ", ")+verb+x.what, x.next, x.page)
+			r.addFinding(Critical, e.Name(m.ID), strings.Join(x.by, ", ")+verb+x.what,
+				x.next, x.page)
 		}
 	}
 }

@@ -22,7 +22,8 @@ var consensus = []Mistake{
 	{Name: "early-response", Profile: "acks",
 		Promise: "a member acknowledges entries after it has synced them",
 		Needs:   "power failures, slow disks", Edits: []Edit{
-			{"internal/member/raftnode/append.go", "\twritten, left, err := a.appendQueued(&n.appends, prompt)\n",
+			{"internal/member/raftnode/append.go",
+				"\twritten, left, err := a.appendQueued(&n.appends, prompt)\n",
 				"\ta.ahead = n.send\n\twritten, left, err := a.appendQueued(&n.appends, prompt)\n"},
 			{"internal/member/raftnode/append.go", "type appender struct {\n",
 				"type appender struct {\n\tahead func([]*raftpb.Message)\n"},

@@ -127,7 +127,8 @@ var member = []Mistake{
 	{Name: "forced-with-others", Profile: "alarms",
 		Promise: "--force-new-cluster leaves one member",
 		Needs:   "a rescue at the end", Edits: []Edit{
-			{"internal/member/replica/members/force.go", "next, ok := ms.nextForced()\n\t\tif !ok {",
+			{"internal/member/replica/members/force.go",
+				"next, ok := ms.nextForced()\n\t\tif !ok {",
 				"next, ok := ms.nextForced()\n\t\tif ms.forcing.Load() || !ok {"},
 		}},
 	{Name: "permission-before-log", Profile: "users",

@@ -20,7 +20,8 @@ var reads = []Mistake{
 		}},
 	{Name: "unapplied-read",
 		Promise: "a read waits until the member has applied the read index", Edits: []Edit{
-			{"internal/member/replica/position/reader.go", "if err = ctx.Err(); r.o.Applied.Load() < index {",
+			{"internal/member/replica/position/reader.go",
+				"if err = ctx.Err(); r.o.Applied.Load() < index {",
 				"if err = ctx.Err(); err == nil && index == 0 {"},
 		}},
 	{Name: "later-keys", Promise: "a read at a revision sees nothing later", Edits: []Edit{

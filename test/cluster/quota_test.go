@@ -52,8 +52,8 @@ func TestQuota(t *testing.T) {
 				}
 				value := strings.Repeat("v", c.value)
 				for round := range 3 {
-					// The client of one member, so that it is the same that is asked each time; another
-					// in each round.
+					// The client of one member, so that it is the same that is asked each time;
+					// another in each round.
 					client := g.list[round%c.members].client
 					var err error
 					n := 0
@@ -95,8 +95,8 @@ func TestQuota(t *testing.T) {
 					must("defrag")
 					must("alarm", "disarm")
 					for i, m := range g.list {
-						// A member refuses by the alarms of the state that it has, and may be behind
-						// the one that was asked.
+						// A member refuses by the alarms of the state that it has, and may be
+						// behind the one that was asked.
 						g.until("cleared alarm at "+m.name, func() bool {
 							list, err := m.client.AlarmList(t.Context())
 							return err == nil && len(list.Alarms) == 0

@@ -45,7 +45,8 @@ type world struct {
 	// ports are the ports of the run by the addresses of the page.
 	ports map[string]string
 	ids   ids
-	// members are the programs of the "start" blocks by the name of the member, commands their last commands.
+	// members are the programs of the "start" blocks by the name of the member, commands their last
+	// commands.
 	members  map[string]*proc.Process
 	commands map[string]string
 }
@@ -285,10 +286,11 @@ func (w *world) startCluster(b block) {
 			continue
 		}
 		client, peer := clusterURLs(host)
-		w.start(step{line: b.line, command: fmt.Sprintf("vigil --name %[1]s --data-dir /var/lib/vigil/%[1]s"+
-			" --listen-client-urls %[2]s --advertise-client-urls %[2]s"+
-			" --listen-peer-urls %[3]s --initial-advertise-peer-urls %[3]s --initial-cluster %[4]s",
-			name, client, peer, strings.Join(list, ","))})
+		w.start(step{line: b.line,
+			command: fmt.Sprintf("vigil --name %[1]s --data-dir /var/lib/vigil/%[1]s"+
+				" --listen-client-urls %[2]s --advertise-client-urls %[2]s"+
+				" --listen-peer-urls %[3]s --initial-advertise-peer-urls %[3]s --initial-cluster %[4]s",
+				name, client, peer, strings.Join(list, ","))})
 	}
 }
 
@@ -303,7 +305,8 @@ func clusterURLs(host string) (client, peer string) {
 	return "http://" + host + ":" + c, "http://" + host + ":" + p
 }
 
-// startAgain starts a member with its last command. Flags of the comment replace flags of the command or are added to it.
+// startAgain starts a member with its last command. Flags of the comment replace flags of the
+// command or are added to it.
 func (w *world) startAgain(b block) {
 	w.t.Helper()
 	name := b.words[1]
@@ -314,10 +317,12 @@ func (w *world) startAgain(b block) {
 	command := usual
 	for _, word := range b.words[2:] {
 		if strings.HasPrefix(word, "--") {
-			command = regexp.MustCompile(` `+regexp.QuoteMeta(word)+`( +[^-\s]\S*)?`).ReplaceAllString(command+" ", " ")
+			command = regexp.MustCompile(` `+regexp.QuoteMeta(word)+
+				`( +[^-\s]\S*)?`).ReplaceAllString(command+" ", " ")
 		}
 	}
-	w.start(step{line: b.line, command: strings.TrimSpace(command) + " " + strings.Join(b.words[2:], " ")})
+	w.start(step{line: b.line, command: strings.TrimSpace(command) + " " +
+		strings.Join(b.words[2:], " ")})
 	w.commands[name] = usual
 }
 

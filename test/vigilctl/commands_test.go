@@ -52,7 +52,8 @@ func TestCommands(t *testing.T) {
 	text := fmt.Sprintf("# What vigilctl lacks of etcdctl and etcdutl\n\n"+
 		"To know whether a script can call vigilctl instead: it has %d commands of etcdctl and %d of\n"+
 		"etcdutl with their flags. A test compares the `--help` of the programs. Missing are:\n\n"+
-		"| command | vigilctl |\n|---|---|\n%s", same[proc.Etcdctl], same[proc.Etcdutl], rows.String())
+		"| command | vigilctl |\n|---|---|\n%s", same[proc.Etcdctl],
+		same[proc.Etcdutl], rows.String())
 	if rewrite() {
 		if err := os.MkdirAll(filepath.Dir(page), 0o755); err != nil {
 			t.Fatal(err)

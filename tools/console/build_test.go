@@ -55,7 +55,8 @@ func TestAssetsAreBuiltFromTheSources(t *testing.T) {
 func TestChangedThirdPartyIsRejected(t *testing.T) {
 	root := t.TempDir()
 	for _, dir := range []string{"src", "third_party"} {
-		if err := os.CopyFS(filepath.Join(root, dir), os.DirFS(filepath.Join("..", sources, dir))); err != nil {
+		if err := os.CopyFS(filepath.Join(root, dir),
+			os.DirFS(filepath.Join("..", sources, dir))); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -13,7 +13,8 @@ import (
 var sources = filepath.Join("..", "console")
 
 func main() {
-	if err := write(sources, filepath.Join("..", "internal", "edge", "console", "assets")); err != nil {
+	if err := write(sources,
+		filepath.Join("..", "internal", "edge", "console", "assets")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

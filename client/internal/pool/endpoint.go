@@ -82,7 +82,8 @@ func Parse(s string) (Endpoint, error) {
 		return e, invalid("endpoint %q: %q is not a host; want host:port, or a URL such as http://HOST:PORT", s, host)
 	}
 	if n, path, has := strings.Cut(port, "/"); has {
-		return e, invalid("endpoint %q contains a path: leave /%s out, after the port %s", s, path, n)
+		return e, invalid("endpoint %q contains a path: leave /%s out, after the port %s", s, path,
+			n)
 	}
 	if _, err := net.LookupPort("tcp", port); err != nil {
 		return e, invalid("endpoint %q: %q is not a port", s, port)

@@ -8,9 +8,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Attempt is a part of every request. It records whether gRPC has asked for the encoding since Begin.
-// gRPC does so only when it has a stream to send the request on, so a request that was not encoded
-// has not reached a server. It also holds what the first attempt needs, which saves allocations.
+// Attempt is a part of every request. It records whether gRPC has asked for the encoding since
+// Begin. gRPC does so only when it has a stream to send the request on, so a request that was not
+// encoded has not reached a server. It also holds what the first attempt needs, which saves
+// allocations.
 type Attempt struct {
 	encoded bool
 	ctx     Context

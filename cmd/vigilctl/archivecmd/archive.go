@@ -41,7 +41,8 @@ func (s *source) addFlags(c *cobra.Command) {
 
 // readArchive opens the archive at a URL for a command that only reads. It does not sync a
 // directory, because that could fail on a damaged disk.
-func (s *source) readArchive(c *cobra.Command, address string, run func(*archived.Archive) error) error {
+func (s *source) readArchive(c *cobra.Command, address string,
+	run func(*archived.Archive) error) error {
 	return s.openArchive(c, address, vfs.ReadOnly(vfs.OS()), run)
 }
 
@@ -101,7 +102,8 @@ func List() *cobra.Command {
 		Example: "  vigilctl archive list file:///srv/archive\n  vigilctl archive list 's3://backups?prefix=prod/' -w json",
 		Args:    command.ExactlyOne("archive list"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return s.readArchive(c, args[0], func(a *archived.Archive) error { return list(c, a, out) })
+			return s.readArchive(c, args[0],
+				func(a *archived.Archive) error { return list(c, a, out) })
 		},
 	}
 	s.addFlags(c)

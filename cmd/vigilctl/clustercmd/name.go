@@ -158,7 +158,8 @@ func countAnswering(s cli.Session, members []*etcdserverpb.Member) int {
 	var all sync.WaitGroup
 	for _, m := range members {
 		var once sync.Once
-		for _, at := range m.GetClientURLs() { // concurrently: a member that hangs does not use up the time of the others
+		// concurrently: a member that hangs does not use up the time of the others
+		for _, at := range m.GetClientURLs() {
 			all.Go(func() {
 				one, err := s.Client.At(at)
 				if err == nil {

@@ -90,7 +90,8 @@ func (b *branch) child(name string) *branch {
 	return c
 }
 
-func (t *tree) printTree(ctx context.Context, c *client.Client, prefix string, p *show.Printer) error {
+func (t *tree) printTree(ctx context.Context, c *client.Client, prefix string,
+	p *show.Printer) error {
 	opts := []client.GetOption{client.WithPrefix()}
 	if !t.sizes {
 		opts = append(opts, client.WithKeysOnly())

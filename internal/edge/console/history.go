@@ -105,7 +105,8 @@ func (c *Console) serveHistory(r *request) (any, error) {
 
 // addOlder adds changes from the history of the store, up to a revision at which the key does not
 // exist. It returns the revision up to which there may be more, 0 if there are none.
-func (c *Console) addOlder(ctx context.Context, key []byte, upTo int64, out *versions) (int64, error) {
+func (c *Console) addOlder(ctx context.Context, key []byte, upTo int64,
+	out *versions) (int64, error) {
 	found, err := c.backward(ctx, &etcdserverpb.WatchCreateRequest{Key: key}, 1, upTo,
 		maxVersions-len(out.Versions))
 	if err != nil {
@@ -133,7 +134,8 @@ func (c *Console) addOlder(ctx context.Context, key []byte, upTo int64, out *ver
 // scanEvents calls f for the events of a watch up to a revision, until f returns false. done is
 // false if the time ran out. If the start is compacted, it begins after the compact revision and
 // returns that revision.
-func (c *Console) scanEvents(ctx context.Context, create *etcdserverpb.WatchCreateRequest, upTo int64,
+func (c *Console) scanEvents(ctx context.Context,
+	create *etcdserverpb.WatchCreateRequest, upTo int64,
 	f func(*mvccpb.Event) bool) (compact int64, done bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()

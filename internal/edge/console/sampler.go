@@ -402,7 +402,8 @@ func (c *Console) overview(members []*etcdserverpb.Member, now measurements, all
 				v.Role = "refused"
 			}
 		default:
-			v.Answers, v.At, v.State, v.Role, v.Lag = true, r.At.UnixMilli(), r.memberState(), r.Role(),
+			v.Answers, v.At, v.State, v.Role, v.Lag = true, r.At.UnixMilli(),
+				r.memberState(), r.Role(),
 				lagOf(r, now.last)
 		}
 		o.Members = append(o.Members, v)

@@ -72,7 +72,8 @@ func startReplica(t *testing.T, m *member) *replicaOf {
 	tick := time.NewTicker(20 * time.Millisecond)
 	r.node, err = raftnode.New(raftnode.Config{ID: m.id, Log: log,
 		ConfState: &raftpb.ConfState{Voters: []uint64{1, 2, 3}},
-		Applied:   1, Ticks: tick.C, Line: line, Proposals: &r.props, Machine: r, Transport: m.Transport, MaxInFlight: 8,
+		Applied:   1, Ticks: tick.C, Line: line, Proposals: &r.props, Machine: r,
+		Transport: m.Transport, MaxInFlight: 8,
 		MaxMessage:     64 << 10,
 		MaxUncommitted: 32 << 10})
 	if err != nil {

@@ -33,8 +33,8 @@ type Proposals interface {
 	// NextGroup returns the next group to propose in a term, nil if there is none. The node is done
 	// with the bytes when it calls NextGroup again, or FailOffered.
 	NextGroup(term uint64) []byte
-	// StampGroup sets the time of a group that this node, the leader of a term, adds to its log. It is
-	// called again if raft does not take the group at first.
+	// StampGroup sets the time of a group that this node, the leader of a term, adds to its log. It
+	// is called again if raft does not take the group at first.
 	StampGroup(term uint64, group []byte)
 	// FailOffered fails the group that NextGroup returned last: it was not proposed and never will
 	// be.

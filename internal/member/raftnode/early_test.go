@@ -391,7 +391,8 @@ func TestLeaderKnowsThatItHandedOver(t *testing.T) {
 // Members in both halves of a joint configuration have one turn each.
 func TestTurns(t *testing.T) {
 	c := &core{storage: &storage{conf: voters(1, 2, 3)}}
-	c.init(&Config{ID: 3, ElectionTicks: DefaultElectionTicks, TickInterval: testTick, Proposals: &source{}})
+	c.init(&Config{ID: 3, ElectionTicks: DefaultElectionTicks, TickInterval: testTick,
+		Proposals: &source{}})
 	once := c.firstElectionDelay(4)
 	c.storage.conf = &raftpb.ConfState{Voters: []uint64{1, 2, 3},
 		VotersOutgoing: []uint64{1, 2, 3, 4}}

@@ -67,8 +67,8 @@ type Node struct {
 	// advanced counts the steps of the apply stage.
 	advanced atomic.Uint64
 
-	// core is raft, and in is its input. broken is set after a turn that panicked: there is no other
-	// one, because core and its output are left half done. Owned by the turn stage.
+	// core is raft, and in is its input. broken is set after a turn that panicked: there is no
+	// other one, because core and its output are left half done. Owned by the turn stage.
 	core   core
 	in     input
 	broken bool

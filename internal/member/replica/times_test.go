@@ -48,7 +48,8 @@ func TestTimes(t *testing.T) {
 			spans := spans(r)
 			for i, w := range writes {
 				if s := spans[i]; s.After > w.after || s.At < w.before || s.At > s.After+1 {
-					t.Errorf("revision %d was written between %d and %d, and the span is %+v", w.rev, w.before, w.after, s)
+					t.Errorf("revision %d was written between %d and %d, and the span is %+v",
+						w.rev, w.before, w.after, s)
 				}
 				if rev, err := r.Times.RevisionAt(t.Context(), spans[i].At,
 					false); err != nil || rev < w.rev {

@@ -188,14 +188,17 @@ func TestRestoreEveryRevision(t *testing.T) {
 		n.must(err)
 		got, err := fsm.ReadContents(r.log.AllMeta())
 		n.must(err)
-		if len(want.Auth.Users()) == 0 || fmt.Sprint(got.Auth.Users()) != fmt.Sprint(want.Auth.Users()) || len(got.Leases) != len(want.Leases) {
+		if len(want.Auth.Users()) == 0 ||
+			fmt.Sprint(got.Auth.Users()) != fmt.Sprint(want.Auth.Users()) ||
+			len(got.Leases) != len(want.Leases) {
 			t.Errorf("seed %d: contents differ", seed)
 		}
 		for rev := compactRevision(n.store); rev <= n.store.Revision(); rev++ {
 			want, err := n.store.TimeSpan(rev)
 			n.must(err)
 			if got, err := r.store.TimeSpan(rev); err != nil || got != want {
-				t.Errorf("seed %d: revision %d was made in %+v, want %+v (%v)", seed, rev, got, want, err)
+				t.Errorf("seed %d: revision %d was made in %+v, want %+v (%v)", seed, rev,
+					got, want, err)
 			}
 		}
 		byID := func(a, b lease.Lease) int { return cmp.Compare(a.ID, b.ID) }

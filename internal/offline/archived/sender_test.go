@@ -119,7 +119,8 @@ func entry(n *node, list ...*fsm.Request) *raftpb.Entry {
 		group, err = fsm.AppendRequest(group, r)
 		n.must(err)
 	}
-	fsm.PutHeader(group, fsm.GroupHeader{Proposer: 1, Sequence: n.index, Time: n.now.UnixMilli(), Count: len(list)})
+	fsm.PutHeader(group,
+		fsm.GroupHeader{Proposer: 1, Sequence: n.index, Time: n.now.UnixMilli(), Count: len(list)})
 	if len(list) == 0 {
 		group = nil
 	}
@@ -291,7 +292,8 @@ func (n *node) base(incremental bool) archive.Base {
 		}
 	}
 	add(meta.Seal())
-	b.Index, b.Term, b.Revision, b.Compact, b.Time, b.Sender = ex.Applied.Index, ex.Applied.Term, ex.Revision, ex.Compact, n.now, 8
+	b.Index, b.Term, b.Revision, b.Compact, b.Time, b.Sender = ex.Applied.Index, ex.Applied.Term,
+		ex.Revision, ex.Compact, n.now, 8
 	b.RevisionTime = ex.RevisionTime
 	b.Hash, err = n.store.HashAt(ctx, b.Revision, b.Compact)
 	n.must(err)

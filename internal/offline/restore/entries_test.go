@@ -181,7 +181,8 @@ func TestEmptyKeyInABackup(t *testing.T) {
 		x := pair(t, &mvccpb.KeyValue{Key: []byte(key), Value: []byte("v"), CreateRevision: 2,
 			ModRevision: 2, Version: 1})
 		var content *ContentError
-		if err := r.Record(history.Stamp{Rev: x.rev}, false, x.data); (err == nil) != (key != "") || err != nil && !errors.As(err, &content) {
+		if err := r.Record(history.Stamp{Rev: x.rev}, false, x.data); (err == nil) != (key != "") ||
+			err != nil && !errors.As(err, &content) {
 			t.Errorf("%q: %v", key, err)
 		}
 		if err := r.log.Close(); err != nil {

@@ -244,7 +244,8 @@ func (b *builder) buildState() error {
 // newCluster replaces the meta records by those of the new cluster at the first position. It leaves
 // out everything about the old members and about positions of the old log.
 func (b *builder) newCluster(c *fsm.Contents) error {
-	next := &fsm.Contents{Members: b.members, Conf: &raftpb.ConfState{Voters: b.members.IDs()}, Auth: c.Auth, Leases: slices.Clone(c.Leases)}
+	next := &fsm.Contents{Members: b.members, Conf: &raftpb.ConfState{Voters: b.members.IDs()},
+		Auth: c.Auth, Leases: slices.Clone(c.Leases)}
 	for i := range next.Leases {
 		next.Leases[i].Granted, next.Leases[i].Since = datadir.First.Index, datadir.First.Index
 	}

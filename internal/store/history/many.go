@@ -36,8 +36,8 @@ func (v *View) GetFramed(revs []kv.Rev, tag byte, dst []byte) (out []byte, n int
 	return m.dst, m.n, err
 }
 
-// bulkReader reads many records. It finds and touches the next ones before it reads them: they are seldom
-// in the processor's caches, and so the processor fetches them at the same time.
+// bulkReader reads many records. It finds and touches the next ones before it reads them: they are
+// seldom in the processor's caches, and so the processor fetches them at the same time.
 type bulkReader struct {
 	v    *View
 	tag  byte // see segfile.Want
@@ -51,8 +51,8 @@ type bulkReader struct {
 	found [segfile.AheadRecords]foundPlace
 }
 
-// foundPlace is where a record was found: number i of memory or of a file. Both are nil if it was not
-// found.
+// foundPlace is where a record was found: number i of memory or of a file. Both are nil if it was
+// not found.
 type foundPlace struct {
 	mem  *growing.Memory
 	file *segfile.File

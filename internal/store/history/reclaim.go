@@ -91,8 +91,8 @@ func (r *reclaimer) rewriteRun(ctx context.Context, run []*segment, rate int64) 
 	if err := w.chooseMetas(); err != nil {
 		return nil, err
 	}
-	// The compaction that made records dead must be durable. Otherwise the raft log could be replayed
-	// after a crash on a state without records that it needs.
+	// The compaction that made records dead must be durable. Otherwise the raft log could be
+	// replayed after a crash on a state without records that it needs.
 	if _, err := r.seal.syncAll(); err != nil {
 		return nil, err
 	}

@@ -245,8 +245,8 @@ func (r *recovery) openLog(id uint64) (*growing.Segment, error) {
 	return growing.Open(file, path, id, &r.member)
 }
 
-// makeDurable writes a segment so that a sync makes it durable as it was read. It syncs the open one,
-// which also gets the space of a small segment.
+// makeDurable writes a segment so that a sync makes it durable as it was read. It syncs the open
+// one, which also gets the space of a small segment.
 func (r *recovery) makeDurable(seg *growing.Segment, open bool) error {
 	wrap := func(err error) error { return fmt.Errorf("history: recover %s: %w", seg.Path, err) }
 	if open {

@@ -199,7 +199,8 @@ func (w *rewriting) createOutput(foot *format.Footer) error {
 	if err != nil {
 		return fmt.Errorf("history: %w", err)
 	}
-	// It gets all of its space before anything is written: on a full disk there is only the reserve.
+	// It gets all of its space before anything is written: on a full disk there is only the
+	// reserve.
 	if err := file.Preallocate(min(w.size, w.most)); vfs.CauseOf(err) == vfs.NoSpace {
 		_ = file.Close()
 		if err := w.dir.fs.Remove(temp); err != nil {

@@ -15,7 +15,8 @@ type span struct {
 	mem  *growing.Memory
 	open *segment // the segment whose memory is mem, if there is one
 	from kv.Rev   // the least revision
-	// With src set, the span is the records [first, limit) of it instead. If it is a file, it is held.
+	// With src set, the span is the records [first, limit) of it instead. If it is a file, it is
+	// held.
 	src          *source
 	first, limit int
 }
@@ -31,9 +32,10 @@ func (s *span) countBytes(v *View) int64 {
 	return int64(len(s.mem.Chunks[0].Buf))
 }
 
-// holdSources holds the files of all spans as they were at one moment. Reclaim drops a deletion once
-// the segments before it have no record that it deletes. So the file of one segment from before a
-// rewrite, and the file of another from after the next rewrite, would show deleted records.
+// holdSources holds the files of all spans as they were at one moment. Reclaim drops a deletion
+// once the segments before it have no record that it deletes. So the file of one segment from
+// before a rewrite, and the file of another from after the next rewrite, would show deleted
+// records.
 func holdSources(spans []span) error {
 	for {
 		for i := range spans {

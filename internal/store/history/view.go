@@ -134,8 +134,8 @@ func (v *View) segmentOf(rev kv.Rev) *segment {
 	return v.segs[lo]
 }
 
-// readMemory appends a record of the open segment or the current batch, if there is room. It does not
-// compare the checksum: the writer filled the memory, or recovery, which compared it.
+// readMemory appends a record of the open segment or the current batch, if there is room. It does
+// not compare the checksum: the writer filled the memory, or recovery, which compared it.
 func (v *View) readMemory(w *segfile.Want, dst []byte) (out []byte, need int, err error) {
 	data := v.tail.Data(w.Rev)
 	if data == nil && v.pend != nil {

@@ -41,7 +41,8 @@ type writer struct {
 	view         View // the result of WriterView
 }
 
-// SetTime sets the time of the records that follow, in milliseconds since 1970; 0 if it is not known.
+// SetTime sets the time of the records that follow, in milliseconds since 1970; 0 if it is not
+// known.
 func (l *Log) SetTime(ms int64) { l.w.time = ms }
 
 // AppendKV adds a record to the current batch: encoded is a mvccpb.KeyValue, or for a tombstone one
@@ -143,7 +144,8 @@ func (l *Log) AppendMeta(m Meta) error {
 // addRecord adds space for a record with n bytes of data to the current batch, and returns it.
 func (w *writer) addRecord(n int) ([]byte, error) {
 	if n > format.MaxRecord {
-		return nil, fmt.Errorf("history: a record of %d bytes, the limit is %d", n, format.MaxRecord)
+		return nil, fmt.Errorf("history: a record of %d bytes, the limit is %d", n,
+			format.MaxRecord)
 	}
 	if int64(w.pos-w.start)+int64(n) > MaxBatchBytes {
 		return nil, fmt.Errorf("history: the batch would have more than %d bytes", MaxBatchBytes)
@@ -180,8 +182,8 @@ func (w *writer) ensureBuffer(n int) {
 // below the position before.
 //
 // It may wait for the seal of the segment before the open one, and for the next segment. An error
-// that is a kv.Shortage means that the batch could not be written for lack of space, file descriptors
-// or memory: it is kept, and Commit may be called again. Every other error is final.
+// that is a kv.Shortage means that the batch could not be written for lack of space, file
+// descriptors or memory: it is kept, and Commit may be called again. Every other error is final.
 func (l *Log) Commit(a Applied) error {
 	w := &l.w
 	if err := l.end.checkWritable(); err != nil {

@@ -190,7 +190,8 @@ func (w *WAL) planGroup(batches []Batch) (plan, error) {
 			case j > 0 && index != last+1:
 				return p, fmt.Errorf("%w: entry %d after %d", ErrInvalid, index, last)
 			case len(e.Data) > MaxEntryBytes:
-				return p, fmt.Errorf("%w: entry %d has %d bytes, the limit is %d", ErrInvalid, index,
+				return p, fmt.Errorf("%w: entry %d has %d bytes, the limit is %d",
+					ErrInvalid, index,
 					len(e.Data), MaxEntryBytes)
 			case uint32(e.GetType()) > 255:
 				return p, fmt.Errorf("%w: entry %d has type %d", ErrInvalid, index, e.GetType())
@@ -551,8 +552,8 @@ func (w *WAL) Close() error {
 	return errors.Join(errs...)
 }
 
-// writeEndMark makes everything durable and writes an empty group that records that. It distinguishes
-// damage of the last real group from a torn tail.
+// writeEndMark makes everything durable and writes an empty group that records that. It
+// distinguishes damage of the last real group from a torn tail.
 func (w *WAL) writeEndMark() error {
 	if err := w.syncUnsynced(); err != nil {
 		return err

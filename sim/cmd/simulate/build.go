@@ -58,7 +58,8 @@ var trimmed = planted.Mistake{Name: "trimmed", Edits: []planted.Edit{
 	{File: "internal/edge/httpd/debug.go",
 		Old: "\tmux.HandleFunc(\"/debug/events\",\n\t\tfunc(w http.ResponseWriter, r *http.Request) { trace.RenderEvents(w, r, true) })\n", New: ""},
 	{File: "internal/edge/rpc/gate/calllog.go", Old: "\t\"golang.org/x/net/trace\"\n", New: ""},
-	{File: "internal/edge/rpc/gate/calllog.go", Old: "\ttr := trace.New(", New: "\ttr := newRecord("},
+	{File: "internal/edge/rpc/gate/calllog.go", Old: "\ttr := trace.New(",
+		New: "\ttr := newRecord("},
 	{File: "internal/edge/rpc/gate/calllog.go", Old: "// traced begins",
 		New: "type record struct{}\n\nfunc newRecord(string, string) record { return record{} }\n\nfunc (record) LazyPrintf(string, ...any) {}\nfunc (record) SetError() {}\nfunc (record) Finish() {}\n\n// traced begins"},
 }}

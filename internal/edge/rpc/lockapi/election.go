@@ -53,7 +53,8 @@ func (s *API) campaign(ctx context.Context, in, out *dynamicpb.Message) error {
 }
 
 // enterQueue adds a waiter with a value and waits until it leads.
-func (q queue) enterQueue(ctx context.Context, c *waiter, value []byte) (revision int64, err error) {
+func (q queue) enterQueue(ctx context.Context, c *waiter,
+	value []byte) (revision int64, err error) {
 	res, err := q.commitTxn(ctx, &kv.TxnRequest{
 		Compare: []kv.Compare{{Key: c.key, Target: kv.CompareCreate, Result: kv.Equal}},
 		Success: []kv.Op{{Put: &kv.PutRequest{Key: c.key, Value: value, Lease: c.lease}}},
@@ -87,7 +88,8 @@ func (q queue) enterQueue(ctx context.Context, c *waiter, value []byte) (revisio
 }
 
 // changeValue replaces the value of a waiter if it is still in the queue.
-func (s *API) changeValue(ctx context.Context, c *waiter, value []byte) (revision int64, err error) {
+func (s *API) changeValue(ctx context.Context, c *waiter,
+	value []byte) (revision int64, err error) {
 	res, err := s.commitTxn(ctx,
 		c.ifQueued(kv.Op{Put: &kv.PutRequest{Key: c.key, Value: value, Lease: c.lease}}))
 	if err != nil {

@@ -21,7 +21,8 @@ const (
 type Record struct {
 	Kind Kind
 	Rev  kv.Rev // zero for meta records
-	// Time is when the revision was made, in milliseconds since 1970; 0 if that is not known, and for meta records.
+	// Time is when the revision was made, in milliseconds since 1970; 0 if that is not known, and
+	// for meta records.
 	Time int64
 	Data []byte
 }

@@ -17,8 +17,8 @@ type Window struct {
 	taken int    // how many of them were taken
 }
 
-// FillWindow copies the records of s from number first on, at least one and none at or after limit, into
-// w. It returns the number of the first record after them.
+// FillWindow copies the records of s from number first on, at least one and none at or after limit,
+// into w. It returns the number of the first record after them.
 func (s *File) FillWindow(w *Window, first, limit int) (next int, err error) {
 	from, err := s.recordAt(first)
 	if err != nil {
