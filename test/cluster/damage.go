@@ -38,7 +38,7 @@ func damage(t testing.TB, dataDir, old, new string) {
 }
 
 func alter(b, old, new []byte) bool {
-	const header, batch, record = 64, 48, 20
+	const header, batch, record = 64, 48, 28
 	table, le := crc32.MakeTable(crc32.Castagnoli), binary.LittleEndian
 	seed, altered, previous := le.Uint32(b[60:]), false, uint32(0)
 	for at := header; at+batch <= len(b) && string(b[at+4:at+8]) == "VgBa"; {
