@@ -5,17 +5,18 @@ import (
 	"strconv"
 )
 
-// AlarmType is the kind of an alarm. The numbers are those of the API, which also accepts numbers without a name.
+// AlarmType is the kind of an alarm. The numbers are the API's, which also accepts numbers without
+// a name.
 type AlarmType int32
 
-// The alarms with a name. In a request for alarms AlarmNone means all of them.
+// The alarms with a name. In a request for alarms AlarmNone means all alarms.
 const (
 	AlarmNone AlarmType = iota
 	AlarmNoSpace
 	AlarmCorrupt
 )
 
-// String returns the name that the API has for a type, or its number.
+// String returns the API's name for a type, or its number.
 func (t AlarmType) String() string {
 	switch t {
 	case AlarmNone:

@@ -6,15 +6,18 @@ import (
 )
 
 const (
-	// MaxNameBytes is the limit for the name of a user or a role. It is the longest key of a backup in etcd's format,
-	// so etcd has no longer names either.
+	// MaxNameBytes is the limit for the name of a user or a role. It is the longest key of a backup
+	// in etcd's format, so etcd cannot have longer names either.
 	MaxNameBytes = 32768
-	// MaxPasswordBytes is the limit for a password that a client authenticates with. Bcrypt looks at 72 bytes only, and a longer one
-	// cannot be set; but old versions of etcd have taken longer ones.
+	// MaxPasswordBytes is the limit for a password that a client authenticates with. Bcrypt reads
+	// only 72 bytes, and nobody can set a longer password; but old versions of etcd accepted longer
+	// ones.
 	MaxPasswordBytes = 4096
-	// MaxAuthRecordBytes is the limit for the record of one user or one role, which each change writes again.
+	// MaxAuthRecordBytes is the limit for the record of one user or one role, which each change
+	// rewrites.
 	MaxAuthRecordBytes = 16 << 20
-	// MaxUsers and MaxRoles are the limits for users and for roles. All of them are in memory, and each change copies the list.
+	// MaxUsers and MaxRoles are the limits for users and for roles. All of them are in memory, and
+	// each change copies the list.
 	MaxUsers = 1 << 16
 	MaxRoles = 1 << 16
 )
@@ -25,21 +28,22 @@ var (
 	ErrRootUserNotExist = errors.New("root user does not exist")
 	// ErrRootRoleNotExist: auth cannot be enabled while the user root does not have the role root.
 	ErrRootRoleNotExist = errors.New("root user does not have root role")
-	// ErrUserExists: a user of that name exists.
+	// ErrUserExists: a user with that name exists.
 	ErrUserExists = errors.New("user name already exists")
 	// ErrUserEmpty: a user has no name, or a request that requires a user has none.
 	ErrUserEmpty = errors.New("user name is empty")
-	// ErrUserNotFound: there is no user of that name.
+	// ErrUserNotFound: no user with that name exists.
 	ErrUserNotFound = errors.New("user name not found")
-	// ErrRoleExists: a role of that name exists.
+	// ErrRoleExists: a role with that name exists.
 	ErrRoleExists = errors.New("role name already exists")
-	// ErrRoleNotFound: there is no role of that name.
+	// ErrRoleNotFound: no role with that name exists.
 	ErrRoleNotFound = errors.New("role name not found")
 	// ErrRoleEmpty: a role has no name.
 	ErrRoleEmpty = errors.New("role name is empty")
 	// ErrAuthFailed: the user does not exist, has no password, or has another password.
 	ErrAuthFailed = errors.New("authentication failed, invalid user ID or password")
-	// ErrNoPasswordUser: a user without password was given one, or the hash is malformed.
+	// ErrNoPasswordUser: the request gives a password for a user without one, or the hash is
+	// malformed.
 	ErrNoPasswordUser = errors.New("authentication failed, password was given for no password user")
 	// ErrPermissionNotGiven: a grant names no permission.
 	ErrPermissionNotGiven = errors.New("permission not given")
@@ -51,26 +55,29 @@ var (
 	ErrPermissionNotGranted = errors.New("permission is not granted to the role")
 	// ErrAuthNotEnabled: no user can authenticate while auth is disabled.
 	ErrAuthNotEnabled = errors.New("authentication is not enabled")
-	// ErrAuthOldRevision: users or roles have changed since the request was checked; it had no effect.
+	// ErrAuthOldRevision: users or roles have changed since the request was checked; it had no
+	// effect.
 	ErrAuthOldRevision = errors.New("revision of auth store is old")
 	// ErrInvalidAuthToken: the token is unknown, expired or not signed correctly.
 	ErrInvalidAuthToken = errors.New("invalid auth token")
-	// ErrInvalidAuthMgmt: the change would lock everyone out, or the permission is no range.
+	// ErrInvalidAuthMgmt: the change would lock everyone out, or the range of the permission is not
+	// valid.
 	ErrInvalidAuthMgmt = errors.New("invalid auth management")
 	// ErrNameTooLong: the name of a user or a role is longer than MaxNameBytes.
-	ErrNameTooLong = fmt.Errorf("the name of a user or role is longer than the limit of %d bytes", MaxNameBytes)
+	ErrNameTooLong = fmt.Errorf("the name of a user or role is longer than the limit of %d bytes",
+		MaxNameBytes)
 	// ErrAuthRecordTooLarge: the roles of a user or the permissions of a role would take more than
 	// MaxAuthRecordBytes.
 	ErrAuthRecordTooLarge = fmt.Errorf("the roles of the user or the permissions of the role take more than the limit of %d bytes; use several roles", MaxAuthRecordBytes)
-	// ErrTooManyUsers: another user would be one more than MaxUsers.
+	// ErrTooManyUsers: another user would exceed MaxUsers.
 	ErrTooManyUsers = fmt.Errorf("the limit for users is %d: delete some that are not used any more", MaxUsers)
-	// ErrTooManyRoles: another role would be one more than MaxRoles.
+	// ErrTooManyRoles: another role would exceed MaxRoles.
 	ErrTooManyRoles = fmt.Errorf("the limit for roles is %d: delete some that are not used any more", MaxRoles)
 	// ErrNotCapable: not all members know this kind of request yet.
 	ErrNotCapable = errors.New("not capable")
 )
 
-// PermissionType is what a permission allows. The numbers are those of the API.
+// PermissionType says what a permission allows. The numbers are the API's.
 type PermissionType int32
 
 // The permissions of the API.
@@ -80,7 +87,7 @@ const (
 	PermitReadWrite
 )
 
-// String returns the name of the API, empty if it has none.
+// String returns the API's name for a type, empty if it has none.
 func (t PermissionType) String() string {
 	switch t {
 	case PermitRead:
@@ -124,7 +131,8 @@ const (
 // LastAuthOp is the kind with the largest number.
 const LastAuthOp = TokensEnd
 
-// AuthRequest changes users and roles, issues a token, or ends tokens. It never holds a password or a token.
+// AuthRequest changes users and roles, issues a token, or ends tokens. It never holds a password or
+// a token.
 type AuthRequest struct {
 	Op AuthOp
 	// User and Role are the names in the request; not every kind has both.
@@ -135,11 +143,12 @@ type AuthRequest struct {
 	NoPassword bool
 	// Permission is granted by RoleGrantPermission; RoleRevokePermission uses only its range.
 	Permission Permission
-	// TokenHash is the hash of the secret part of the token that Authenticate issues, Revision the auth revision at
-	// which the password was checked.
+	// TokenHash is the hash of the secret part of the token that Authenticate issues, Revision the
+	// auth revision at which the password was checked.
 	TokenHash string
 	Revision  uint64
-	// Index, of TokensEnd: the tokens that entries up to this one have issued end on members where they were not used.
+	// Index, of TokensEnd: tokens issued by entries up to Index end on members where nobody used
+	// them.
 	Index uint64
 }
 
@@ -147,8 +156,8 @@ type AuthRequest struct {
 type AuthResult struct {
 	// Revision is the newest revision of the store, which the request does not change.
 	Revision int64
-	// Index is the position in the log at which Authenticate has issued a token, and Token the token. Only the member that
-	// the client asked knows the token.
+	// Index is the position in the log at which Authenticate issued a token, and Token the token.
+	// Only the member that the client asked knows the token.
 	Index uint64
 	Token string
 }

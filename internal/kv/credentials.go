@@ -5,28 +5,30 @@ import (
 	"sync/atomic"
 )
 
-// Credentials are what a client sends to authenticate; they are not verified yet. They must not be copied.
+// Credentials holds the data that a client sends to authenticate; nobody has verified it yet. It
+// must not be copied.
 type Credentials struct {
-	// Token is the token of the call, if HasToken is set. CommonName is from the client's certificate, which is verified, if
-	// HasCertificate is set.
+	// Token is the token of the call, if HasToken is set. CommonName is the name in the client's
+	// verified certificate, if HasCertificate is set.
 	Token, CommonName        string
 	HasToken, HasCertificate bool
-	// Member is set for requests that the member makes by itself. They may read everything and propose what root may, but no change
-	// of keys.
+	// Member is set for requests that the member itself makes. They may read everything and propose
+	// what root may propose, except changes of keys.
 	Member bool
 
-	// Seen is the user that the token identified, nil before that. A call may take longer than a token is valid; it
-	// continues while its user stays the same.
+	// Seen is the user that the token identified, nil before that. A call may take longer than its
+	// token is valid; it continues while its user stays the same.
 	Seen atomic.Pointer[Seen]
-	// Rejected is set when it was logged that the token is invalid.
+	// Rejected is set when the member has logged that the token is invalid.
 	Rejected atomic.Bool
 }
 
-// Seen is a user at the time when it sent a token. It is not the same user any more after its password was changed, it
-// was deleted, or auth was disabled.
+// Seen is a user at the time when it sent a token. It stops being the same user when its password
+// is changed, when it is deleted, or when auth is disabled.
 type Seen struct {
 	User string
-	// Since is the auth revision at which the password was set, Disabled the one at which auth was disabled last.
+	// Since is the auth revision at which the password was set, Disabled the auth revision at which
+	// auth was last disabled.
 	Since, Disabled uint64
 }
 
@@ -37,12 +39,13 @@ func WithCredentials(ctx context.Context, c *Credentials) context.Context {
 	return context.WithValue(ctx, credentialsKey{}, c)
 }
 
-// AsMember returns a context for requests that the member makes by itself.
+// AsMember returns a context for requests that the member itself makes.
 func AsMember(ctx context.Context) context.Context {
 	return WithCredentials(ctx, &Credentials{Member: true})
 }
 
-// WithNewCredentials is WithCredentials for new credentials, which it returns: both are one object.
+// WithNewCredentials returns a context with new credentials, and these credentials: both are one
+// object.
 func WithNewCredentials(ctx context.Context) (context.Context, *Credentials) {
 	c := &credentialsContext{Context: ctx}
 	return c, &c.credentials

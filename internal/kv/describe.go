@@ -8,7 +8,7 @@ const (
 	maxDescribedKey = 128
 )
 
-// Describe returns the request as text for the log: keys and numbers, and only the size of values.
+// Describe returns the request as text for the log: keys and numbers, but only the sizes of values.
 func (r *RangeRequest) Describe() string { return described(r.describe) }
 
 // Describe is like RangeRequest's.
@@ -36,9 +36,11 @@ func (r *RangeRequest) describe(b []byte) []byte {
 	for _, n := range []struct {
 		name  string
 		value int64
-	}{{"limit", r.Limit}, {"revision", r.Revision}, {"sort_order", int64(r.Order)}, {"sort_target", int64(r.Sort)},
+	}{{"limit", r.Limit}, {"revision", r.Revision}, {"sort_order", int64(r.Order)},
+		{"sort_target", int64(r.Sort)},
 		{"min_mod_revision", r.MinModRevision}, {"max_mod_revision", r.MaxModRevision},
-		{"min_create_revision", r.MinCreateRevision}, {"max_create_revision", r.MaxCreateRevision}} {
+		{"min_create_revision", r.MinCreateRevision},
+		{"max_create_revision", r.MaxCreateRevision}} {
 		b = appendNumber(b, n.name, n.value)
 	}
 	b = appendFlag(b, "serializable", r.Serializable)

@@ -1,15 +1,17 @@
-// Package kv is the vocabulary of all layers of Vigil: requests, results, events and errors of the key-value model.
+// Package kv is the vocabulary of all layers of Vigil: requests, results, events and errors of the
+// key-value model.
 //
-// It holds plain data and no behaviour beyond what follows from the data itself: it starts no goroutine, does no I/O
-// and imports nothing of the project. Its names and meanings are those of the etcd v3 API. The wire encodings are in
-// internal/edge/rpc/wire for clients and in package fsm for the raft log.
+// It holds plain data and no behavior beyond what follows from the data itself: it starts no
+// goroutine, does no I/O and imports nothing of the project. It uses the names and meanings of the
+// etcd v3 API. The wire encodings are in internal/edge/rpc/wire for clients and in package fsm for
+// the raft log.
 //
-// The receiver of a request or a result never modifies its byte slices. The function that passes one says whether the
-// receiver may keep it.
+// The receiver of a request or a result never modifies its byte slices. The function that passes a
+// slice says whether the receiver may keep it.
 package kv
 
-// Rev is the position of one record in history: Main is the revision of the transaction that wrote it, Sub the
-// position in that transaction, from 0.
+// Rev is the position of one record in history: Main is the revision of the transaction that wrote
+// it, Sub the position in that transaction, from 0.
 type Rev struct {
 	Main int64
 	Sub  int64
@@ -43,13 +45,13 @@ type Event struct {
 	Create bool
 	// Key aliases KV.
 	Key []byte
-	// KV is the encoded mvccpb.KeyValue of the event: the pair that was put, or the key and the mod revision of a
-	// deletion. It is immutable and may be kept.
+	// KV is the encoded mvccpb.KeyValue of the event: the pair that was put, or the key and the mod
+	// revision of a deletion. It is immutable and may be kept.
 	KV []byte
 }
 
-// EventBuffer is memory that a reader of events reuses. The zero value is empty. The events of one call are valid
-// until the next call.
+// EventBuffer is memory that a reader of events reuses. The zero value is empty. The events of one
+// call are valid until the next call.
 type EventBuffer struct {
 	Events []Event
 	Data   []byte

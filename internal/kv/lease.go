@@ -37,20 +37,21 @@ type LeaseCheckpoint struct {
 	LeaseRef
 	// Remaining is in seconds; 0 means the whole TTL.
 	Remaining int64
-	// Since is the index of the log entry from which the time was counted: the grant of the lease, or the last
-	// checkpoint with the whole TTL. The checkpoint has no effect if the time of the lease now counts from another
-	// entry: the whole TTL was promised to the client meanwhile. Since is ignored if Remaining is 0.
+	// Since is the index of the log entry from which the time counts: the grant of the lease, or
+	// the last checkpoint with the whole TTL. The checkpoint has no effect if the time of the lease
+	// now counts from another entry: the client has been promised the whole TTL since then. Since
+	// is ignored if Remaining is 0.
 	Since uint64
 }
 
-// LeaseCheckpointRequest stores remaining TTLs on all members. It has no effect in an entry of another term than
-// Term: a leader decides about time only while it leads.
+// LeaseCheckpointRequest stores remaining TTLs on all members. It has no effect in an entry of a
+// term other than Term: a leader decides about time only while it leads.
 type LeaseCheckpointRequest struct {
 	Term        uint64
 	Checkpoints []LeaseCheckpoint
 }
 
-// LeaseExpireRequest ends expired leases. It has no effect in an entry of another term than Term.
+// LeaseExpireRequest ends expired leases. It has no effect in an entry of a term other than Term.
 type LeaseExpireRequest struct {
 	Term   uint64
 	Leases []LeaseRef
@@ -60,7 +61,7 @@ type LeaseExpireRequest struct {
 type LeaseResult struct {
 	// Revision is the newest revision after the request.
 	Revision int64
-	// ID and TTL are those of the lease that was granted.
+	// ID and TTL describe the granted lease.
 	ID, TTL int64
 	// Ended is the number of leases that were revoked or expired.
 	Ended int
@@ -69,7 +70,7 @@ type LeaseResult struct {
 // LeaseStatus is the state of one lease.
 type LeaseStatus struct {
 	ID int64
-	// TTL is the remaining, Granted the granted TTL, in seconds.
+	// TTL is the remaining TTL, Granted the granted one, in seconds.
 	TTL, Granted int64
 	// Keys are the keys that are attached to the lease, in order, if they were requested.
 	Keys []string

@@ -2,7 +2,8 @@ package kv
 
 import "context"
 
-// Origin is where a call comes from, for shares of what clients compete for. The zero value is not known.
+// Origin says where a call comes from, so that clients can share what they compete for. The zero
+// value means unknown.
 type Origin struct {
 	// Host identifies the machine of the client, Connection its connection. Both are comparable.
 	Host, Connection any

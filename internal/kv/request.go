@@ -2,7 +2,7 @@ package kv
 
 import "bytes"
 
-// SortTarget is the field by which a range is sorted. The numbers are those of the API.
+// SortTarget is the field by which a range is sorted. The numbers are the API's.
 type SortTarget int32
 
 // The sort targets of the API.
@@ -14,7 +14,7 @@ const (
 	SortByValue
 )
 
-// SortOrder is the direction of a sort. The numbers are those of the API.
+// SortOrder is the direction of a sort. The numbers are the API's.
 type SortOrder int32
 
 // The sort orders of the API. SortNone sorts ascending when the target is not the key, and leaves
@@ -43,17 +43,20 @@ type RangeRequest struct {
 	// The revision filters: a bound of 0 does not filter. They do not change the count.
 	MinModRevision, MaxModRevision       int64
 	MinCreateRevision, MaxCreateRevision int64
-	// Serializable allows an answer from the state of this member, which may lag behind the cluster.
+	// Serializable allows an answer from the state of this member, which may lag behind the
+	// cluster.
 	Serializable bool
-	// NoCount says that the caller does not use the count, which may then have any value. It is not part of the API.
+	// NoCount says that the caller does not use the count, which may then have any value. It is not
+	// part of the API.
 	NoCount bool
-	// Steps is set if the request took long, like in the other requests.
+	// Steps is set if the request took long, as in the other requests.
 	Steps *Steps
 }
 
-// Filters reports whether there is a bound of revisions.
+// Filters reports whether the request bounds revisions.
 func (r *RangeRequest) Filters() bool {
-	return r.MinModRevision != 0 || r.MaxModRevision != 0 || r.MinCreateRevision != 0 || r.MaxCreateRevision != 0
+	return r.MinModRevision != 0 || r.MaxModRevision != 0 || r.MinCreateRevision != 0 ||
+		r.MaxCreateRevision != 0
 }
 
 // PutRequest writes one key.
@@ -78,7 +81,7 @@ type DeleteRangeRequest struct {
 	Steps *Steps
 }
 
-// CompareTarget is the field of a key that is compared. The numbers are those of the API.
+// CompareTarget is the field of a key to compare. The numbers are the API's.
 type CompareTarget int32
 
 // The compare targets of the API.
@@ -90,7 +93,7 @@ const (
 	CompareLease
 )
 
-// CompareResult is the relation that a Compare requires. The numbers are those of the API.
+// CompareResult is the relation that a Compare requires. The numbers are the API's.
 type CompareResult int32
 
 // The relations of the API.
@@ -101,9 +104,9 @@ const (
 	NotEqual
 )
 
-// Compare is one condition of a transaction. With an End it must be true for every key of the range. A key that does
-// not exist, and a range without keys, has version, create revision, mod revision and lease 0, and fails every
-// comparison of values.
+// Compare is one condition of a transaction. With an End it must be true for every key of the
+// range. A key that does not exist, and a range without keys, has version, create revision, mod
+// revision and lease 0, and fails every comparison of values.
 type Compare struct {
 	Key, End []byte
 	Target   CompareTarget
@@ -126,8 +129,8 @@ func PrefixEnd(prefix []byte) []byte {
 	return []byte{0} // to the last key
 }
 
-// Op is one operation of a transaction: exactly one field is set. An Op without a field is legal on the wire; it does
-// nothing and has an empty result.
+// Op is one operation of a transaction: exactly one field is set. An Op without a field is legal on
+// the wire; it does nothing and has an empty result.
 type Op struct {
 	Range  *RangeRequest
 	Put    *PutRequest
@@ -143,7 +146,8 @@ type TxnRequest struct {
 	Steps *Steps
 }
 
-// HasEmptyKey reports whether a compare or an operation of a transaction, at any depth, names no key.
+// HasEmptyKey reports whether a compare or an operation of a transaction, at any depth, names no
+// key.
 func (r *TxnRequest) HasEmptyKey() bool {
 	for i := range r.Compare {
 		if len(r.Compare[i].Key) == 0 {
@@ -153,7 +157,8 @@ func (r *TxnRequest) HasEmptyKey() bool {
 	for _, ops := range [...][]Op{r.Success, r.Failure} {
 		for i := range ops {
 			op := &ops[i]
-			if op.Range != nil && len(op.Range.Key) == 0 || op.Put != nil && len(op.Put.Key) == 0 || op.Delete != nil && len(op.Delete.Key) == 0 ||
+			if op.Range != nil && len(op.Range.Key) == 0 || op.Put != nil && len(op.Put.Key) == 0 ||
+				op.Delete != nil && len(op.Delete.Key) == 0 ||
 				op.Txn != nil && op.Txn.HasEmptyKey() {
 				return true
 			}
@@ -162,8 +167,8 @@ func (r *TxnRequest) HasEmptyKey() bool {
 	return false
 }
 
-// ReadOnly reports whether a transaction has nothing but ranges in either branch, and whether all of
-// them are serializable. One without operations is both, as in etcd.
+// ReadOnly reports whether a transaction has nothing but ranges in either branch, and whether all
+// of them are serializable. One without operations is both, as in etcd.
 func (r *TxnRequest) ReadOnly() (reads, serializable bool) {
 	serializable = true
 	for _, ops := range [...][]Op{r.Success, r.Failure} {
@@ -177,8 +182,8 @@ func (r *TxnRequest) ReadOnly() (reads, serializable bool) {
 	return true, serializable
 }
 
-// Write is a request of a client that goes through the raft log, unless it is a transaction that only
-// reads. One field is set.
+// Write is a request of a client that goes through the raft log, unless it is a transaction that
+// only reads. One field is set.
 type Write struct {
 	Put         *PutRequest
 	DeleteRange *DeleteRangeRequest

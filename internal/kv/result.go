@@ -1,7 +1,7 @@
 package kv
 
-// Records is a list of encoded mvccpb.KeyValue messages. They are concatenated in one buffer, so that a result costs
-// few allocations; a long list is in pieces. The zero value is an empty list.
+// Records is a list of encoded mvccpb.KeyValue messages. They are concatenated in one buffer, so
+// that a result costs few allocations; a long list is in pieces. The zero value is an empty list.
 type Records struct {
 	// Buf holds the encodings one after another.
 	Buf []byte
@@ -11,11 +11,12 @@ type Records struct {
 	Long *LongRecords
 }
 
-// LongRecords is a list of records in lent memory: its last owner returns every piece, or reports the pieces as
-// abandoned.
+// LongRecords is a list of records in lent memory: its last owner returns every piece, or reports
+// the pieces as abandoned.
 type LongRecords struct {
-	// Pieces, concatenated, are the records framed as the elements of field 2 of a message, like in a RangeResponse:
-	// the byte 0x12, the length as a varint, the encoding. A record may continue in the next piece.
+	// Pieces, concatenated, are the records framed as the elements of field 2 of a message, like in
+	// a RangeResponse: the byte 0x12, the length as a varint, the encoding. A record may continue
+	// in the next piece.
 	Pieces []*[]byte
 	// Bytes is the sum of the pieces' lengths, N the number of records.
 	Bytes, N int
@@ -27,11 +28,12 @@ type LongRecords struct {
 
 // Lender lends the memory of a long list. It is safe for concurrent use.
 type Lender interface {
-	// Return takes back a piece that is not used any more.
+	// Return takes back a piece that is no longer used.
 	Return(piece *[]byte)
 	// Abandon leaves all pieces that were not returned to the garbage collector.
 	Abandon()
-	// Held returns how many bytes the lender counts as lent; 0 if the list is too short to be counted.
+	// Held returns how many bytes the lender counts as lent; 0 if the list is too short to be
+	// counted.
 	Held() int64
 }
 
@@ -43,7 +45,7 @@ func (r *Records) Len() int {
 	return len(r.Ends)
 }
 
-// Size returns about how many bytes the records take.
+// Size returns approximately how many bytes the records take.
 func (r *Records) Size() int {
 	if r.Long != nil {
 		return r.Long.Bytes
@@ -65,7 +67,8 @@ func (r *Records) Close() { r.Ends = append(r.Ends, len(r.Buf)) }
 
 // RangeResult answers a RangeRequest. The receiver owns it.
 type RangeResult struct {
-	// Revision is the newest revision of the store when the range was read, also if an older one was read.
+	// Revision is the store's newest revision at the time of the read, even if the request read an
+	// older one.
 	Revision int64
 	KVs      Records
 	// Count is the number of keys in the range, without limit and filters.
@@ -86,7 +89,7 @@ func (g *GetResult) SetRecord(b []byte) {
 	g.KVs = Records{Buf: b[:len(b):len(b)], Ends: g.end[:]}
 }
 
-// Abandon leaves the memory of a result that is dropped to its lender.
+// Abandon gives up a dropped result: its lender leaves the memory to the garbage collector.
 func (r *RangeResult) Abandon() {
 	if r.KVs.Long != nil {
 		r.KVs.Long.Lender.Abandon()
@@ -96,7 +99,8 @@ func (r *RangeResult) Abandon() {
 // PutResult answers a PutRequest.
 type PutResult struct {
 	Revision int64
-	// PrevKV is the previous mvccpb.KeyValue, encoded; nil if there was none or it was not requested.
+	// PrevKV is the previous mvccpb.KeyValue, encoded; nil if there was none or it was not
+	// requested.
 	PrevKV []byte
 }
 
@@ -122,7 +126,7 @@ type TxnResult struct {
 	Responses []OpResult
 }
 
-// Abandon is RangeResult.Abandon for all ranges of the transaction.
+// Abandon calls RangeResult.Abandon for all ranges of the transaction.
 func (r *TxnResult) Abandon() {
 	for i := range r.Responses {
 		switch op := &r.Responses[i]; {
@@ -139,25 +143,27 @@ type CompactResult struct {
 	Revision int64
 }
 
-// Receiver gets the outcomes of requests that were started.
+// Receiver receives the outcomes of started requests.
 type Receiver interface {
-	// Receive gets outcomes that are there at the same time. The list belongs to the caller. It is called
-	// concurrently, on goroutines that must not wait.
+	// Receive receives outcomes that are available at the same time. The caller owns the list. It
+	// calls Receive concurrently, on goroutines that must not wait.
 	Receive([]Outcome)
 }
 
-// Completion says who gets the outcome of a request that is started.
+// Completion says who receives the outcome of a started request.
 type Completion struct {
 	To Receiver
-	// Tag comes back in the Outcome, so that the receiver knows whose it is.
+	// Tag comes back in the Outcome, so that the receiver knows which request it belongs to.
 	Tag any
 }
 
-// Outcome is the result of a request that was started, and completed later: the field that matches the request, or an error.
+// Outcome is the result of a started request that was completed later: the field that matches the
+// request, or an error.
 type Outcome struct {
 	// Tag is the tag of the request's Completion.
 	Tag any
-	// Declined: nothing was done, and the request goes the way of those that were not started.
+	// Declined: the request had no effect, and must be processed like a request that was not
+	// started.
 	Declined    bool
 	Range       *RangeResult
 	Put         *PutResult

@@ -8,6 +8,7 @@ type Step struct {
 	Took time.Duration
 }
 
-// Steps are the stages of a request, in order. A member that is slow with a request sets the request's Steps before it
-// returns, also if the request failed. They are not read on the way in and are not part of the API.
+// Steps are the stages of a request, in order. A member that takes long for a request sets the
+// request's Steps before it returns, even if the request failed. It does not read them, and they
+// are not part of the API.
 type Steps []Step

@@ -23,8 +23,8 @@ type NoTimeReason uint8
 
 // The reasons of a TimeError.
 const (
-	// NoTimes: no times are known: nothing was written yet, or only by a program that did not
-	// record times.
+	// NoTimes: no times are known, because nothing has been written yet, or only by a program that
+	// did not record times.
 	NoTimes NoTimeReason = iota
 	// TimeBeforeFirst: the time is before the first known one.
 	TimeBeforeFirst
@@ -38,15 +38,14 @@ const (
 // too, if the reason is the same.
 type TimeError struct {
 	Reason NoTimeReason
-	// Time is the time of the request, Bound the nearest time that is possible; 0 if it is not
-	// known.
+	// Time is the requested time, Bound the nearest possible time; 0 if it is not known.
 	Time, Bound int64
 	// For TimeCompacted, Revision is the newest known revision at Time, 0 if none is known, and
 	// CompactRevision the compact revision.
 	Revision, CompactRevision int64
 }
 
-// FormatTime is a time in milliseconds since 1970 as a text.
+// FormatTime returns a time in milliseconds since 1970 as text.
 func FormatTime(ms int64) string {
 	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
 }

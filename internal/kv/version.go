@@ -6,16 +6,17 @@ import (
 	"fmt"
 )
 
-// Version is a level of the API and of its data. The zero value is none.
+// Version is a level of the API and of its data. The zero value means none.
 type Version struct{ Major, Minor uint32 }
 
-// APIVersion is the highest level that this program speaks, and the level of a cluster without a downgrade.
+// APIVersion is the highest level that this program speaks, and the level of a cluster without a
+// downgrade.
 var APIVersion = Version{3, 7}
 
-// String is "MAJOR.MINOR".
+// String returns the level as "MAJOR.MINOR".
 func (v Version) String() string { return fmt.Sprintf("%d.%d", v.Major, v.Minor) }
 
-// Full is the level with a patch version of 0.
+// Full returns the level with a patch version of 0.
 func (v Version) Full() string { return v.String() + ".0" }
 
 // Compare orders levels.
@@ -25,13 +26,14 @@ func (v Version) Compare(o Version) int {
 
 // Versions is the level that a cluster speaks and the target of its downgrade.
 type Versions struct {
-	// Cluster is the level that is spoken.
+	// Cluster is the level that the cluster speaks.
 	Cluster Version
 	// Target is the level of the downgrade in progress, zero if there is none.
 	Target Version
 }
 
-// CheckDowngrade returns why a downgrade to a level cannot begin: a downgrade is by one level, one at a time.
+// CheckDowngrade returns an error if a downgrade to a level cannot begin: a downgrade goes down one
+// level, and only one runs at a time.
 func (v Versions) CheckDowngrade(to Version) error {
 	if to.Major != v.Cluster.Major || to.Minor+1 != v.Cluster.Minor {
 		return ErrDowngradeTarget
@@ -42,7 +44,8 @@ func (v Versions) CheckDowngrade(to Version) error {
 	return nil
 }
 
-// Next is the level that the cluster should speak next if all its members run a program of this level.
+// Next returns the level that the cluster should speak next if all its members run a program of the
+// given level.
 func (v Versions) Next(program Version) Version {
 	switch {
 	case v.Target != (Version{}):
@@ -69,7 +72,7 @@ const (
 // VersionChange changes Versions.
 type VersionChange struct {
 	Op VersionOp
-	// Version is not used by DowngradeEnd.
+	// DowngradeEnd does not use Version.
 	Version Version
 }
 

@@ -9,7 +9,7 @@ import (
 	"vigil/internal/store/mvcc/record"
 )
 
-// put makes a put whose checks have passed.
+// put executes a put whose checks have passed.
 func (w *Writer) put(p *kv.PutRequest, res *kv.PutResult) error {
 	rev := w.next()
 	key := str(p.Key)
@@ -18,7 +18,8 @@ func (w *Writer) put(p *kv.PutRequest, res *kv.PutResult) error {
 	if known {
 		was, exists = e.Newest()
 	}
-	rec := record.KeyValue{Key: p.Key, Value: p.Value, Create: rev.Main, Mod: rev.Main, Version: 1, Lease: p.Lease}
+	rec := record.KeyValue{Key: p.Key, Value: p.Value, Create: rev.Main,
+		Mod: rev.Main, Version: 1, Lease: p.Lease}
 	old := int64(0)
 	if exists {
 		if err := w.number(&was); err != nil {
@@ -45,14 +46,15 @@ func (w *Writer) put(p *kv.PutRequest, res *kv.PutResult) error {
 	w.index.Append(e, index.NewPut(rev, rec.Version))
 	e.SetLease(rec.Lease)
 	from, to := record.KeyAt(p.Key)
-	w.publish(kv.Event{Rev: rev, Create: rec.Create == rec.Mod, Key: ref[from:to:to], KV: ref}, old, rec.Lease)
+	w.publish(kv.Event{Rev: rev, Create: rec.Create == rec.Mod, Key: ref[from:to:to], KV: ref},
+		old, rec.Lease)
 	res.Revision = rev.Main
 	w.tally.puts++
 	w.tally.putBytes += uint64(len(rec.Key) + len(rec.Value))
 	return nil
 }
 
-// number completes a state with a version that only its record has.
+// number reads the version of a state from its record if the index does not know it.
 func (w *Writer) number(s *index.State) error {
 	if s.Version != 0 {
 		return nil
@@ -66,8 +68,10 @@ func (w *Writer) number(s *index.State) error {
 	return nil
 }
 
-// previous reads the pair that a put replaces, as far as the put asks for it. It was written at rev and has a lease.
-func (w *Writer) previous(p *kv.PutRequest, rev kv.Rev, lease int64, rec *record.KeyValue, res *kv.PutResult) error {
+// previous reads the pair that a put replaces, as far as the put requests it. The pair was written
+// at rev and has the given lease.
+func (w *Writer) previous(p *kv.PutRequest, rev kv.Rev, lease int64, rec *record.KeyValue,
+	res *kv.PutResult) error {
 	if p.IgnoreLease {
 		rec.Lease = lease
 	}
@@ -115,7 +119,8 @@ func (w *Writer) deleteRange(r *kv.DeleteRangeRequest, res *kv.DeleteRangeResult
 			sum = w.tombstoneBytes(from)
 		}
 	} else {
-		for it := w.index.Tree.View().Range(from, to); it.Next() && sum <= w.meter.Limits.ChangeBytes; {
+		for it := w.index.Tree.View().Range(from, to); it.Next() &&
+			sum <= w.meter.Limits.ChangeBytes; {
 			if it.Live() {
 				keys = append(keys, it.Key())
 				sum += w.tombstoneBytes(it.Key())
@@ -199,12 +204,13 @@ func (w *Writer) delete(key string) error {
 // append writes a record.
 func (w *Writer) append(rev kv.Rev, rec *record.KeyValue, tombstone bool) (ref []byte, err error) {
 	if rev.Sub > index.MaxSub {
-		return nil, fmt.Errorf("revision %d has more than %d changes", rev.Main, int64(index.MaxSub))
+		return nil, fmt.Errorf("revision %d has more than %d changes", rev.Main,
+			int64(index.MaxSub))
 	}
 	w.buf = rec.Append(w.buf[:0])
 	size := len(w.buf)
 	if !tombstone {
-		// Deletions are checked all at once before.
+		// Deletions were already checked, all at once.
 		if err = w.meter.Record(size); err == nil {
 			err = w.meter.Change(int64(size) + history.RecordOverhead)
 		}
@@ -223,11 +229,11 @@ func (w *Writer) append(rev kv.Rev, rec *record.KeyValue, tombstone bool) (ref [
 	return ref, err
 }
 
-// tombstoneBytes returns what the deletion of a key takes in a batch.
+// tombstoneBytes returns the number of bytes that the deletion of a key takes in a batch.
 func (w *Writer) tombstoneBytes(key string) int64 {
 	rec := record.KeyValue{Key: raw(key), Mod: w.rev + 1}
 	return int64(rec.Size()) + history.RecordOverhead
 }
 
-// maxScratch is the size above which working memory is not kept.
+// maxScratch is the size above which the writer does not keep working memory.
 const maxScratch = 1 << 20

@@ -3,14 +3,16 @@ package mvcc
 import "vigil/internal/store/mvcc/index"
 
 const (
-	// cleanMoves is the part of the keys of a slice that may be moved in it, which takes longer than a look at them.
+	// cleanMoves limits the entries that a slice moves to 1/cleanMoves of TrimKeys: moving an entry
+	// takes longer than visiting it.
 	cleanMoves = 4
-	// cleanWords is the number of words that may be moved in a slice, and what one entry has.
+	// cleanWords is the number of words that a slice may move, plus the words of one entry.
 	cleanWords = 16 << 10
 )
 
-// clean moves entries and blocks out of slabs that are partly released, if enough is, so that the memory returns. Like
-// trimming it visits the keys in slices. It returns false if the trimmer was stopped.
+// clean moves entries and blocks out of partly released slabs, if enough words are released, to
+// free the memory. Like trimming it visits the keys in slices. It returns false if the trimmer was
+// stopped.
 func (s *Store) clean() bool {
 	if !s.acquire() {
 		return false
@@ -38,12 +40,13 @@ func (s *Store) clean() bool {
 	if left > 0 {
 		s.opts.Logger.Warn("cleaning the index left slabs behind", "slabs", left)
 	}
-	// Their pages are counted by visiting the keys.
+	// Later pages of their lists visit the keys to count them.
 	s.trees.DropOutdated()
 	return true
 }
 
-// cleanSlice visits TrimKeys keys, beginning at from, or fewer if much is moved. The caller holds the lock.
+// cleanSlice visits TrimKeys keys, beginning at from, or fewer if it moves much. The caller holds
+// the lock.
 func (s *Store) cleanSlice(from string) (next string, more bool) {
 	x := s.writer.index
 	most, words := max(s.opts.TrimKeys/cleanMoves, 1), 0

@@ -13,17 +13,18 @@ import (
 	"vigil/internal/store/mvcc/record"
 )
 
-// trimmer is the goroutine that drops from the index what a compaction made needless, and reports these records to the
-// log. It visits the keys in slices and holds the store's lock for one slice at a time.
+// trimmer is the goroutine that drops from the index the changes that a compaction made needless,
+// and reports their records to the log. It visits the keys in slices and holds the store's lock for
+// one slice at a time.
 //
-// A record may be dropped once it is below the compact revision: what was written at the compact
-// revision itself can still be watched from there, so it stays until the next compaction.
+// The trimmer may drop a record once it is below the compact revision: a watcher may still start at
+// the compact revision itself, so records of that revision stay until the next compaction.
 type trimmer struct {
-	// done is the compact revision that the index has been brought to.
+	// done is the compact revision up to which the index has been trimmed.
 	done atomic.Int64
-	// thorough is set when all garbage is to go.
+	// thorough is set when the log should reclaim all garbage.
 	thorough atomic.Bool
-	// kick has one token when there may be something to do.
+	// kick holds one token when there may be something to do.
 	kick chan struct{}
 	quit chan struct{}
 	// cancel ends the hash in progress, when quit is closed.
@@ -32,7 +33,7 @@ type trimmer struct {
 
 	mu struct {
 		sync.Mutex
-		// advanced is closed and replaced when done has moved.
+		// The trimmer closes and replaces advanced when done has moved.
 		advanced chan struct{}
 		stopped  bool
 	}
@@ -68,7 +69,8 @@ func (t *trimmer) start(s *Store) {
 				s.counts.trims.Observe(time.Since(began))
 				s.counts.lastTrimmed.Store(time.Now().Unix())
 				total, live := s.log.Size()
-				s.opts.Logger.Info("finished scheduled compaction", "compact-revision", to, "took", time.Since(began).String(),
+				s.opts.Logger.Info("finished scheduled compaction", "compact-revision", to, "took",
+					time.Since(began).String(),
 					"size", total, "size-in-use", live)
 			}
 			if !s.clean() {
@@ -95,7 +97,7 @@ func (t *trimmer) stop() {
 	t.wg.Wait()
 }
 
-// wake makes the trimmer look at the compact revision.
+// wake makes the trimmer check the compact revision.
 func (t *trimmer) wake() {
 	select {
 	case t.kick <- struct{}{}:
@@ -111,8 +113,8 @@ func (t *trimmer) advance(to int64) {
 	t.mu.advanced = make(chan struct{})
 }
 
-// WaitTrimmed returns when the index holds nothing any more that a committed compaction at rev has
-// made needless. Its errors are ctx's, and history.ErrClosed after Close.
+// WaitTrimmed waits until the index holds no change that a committed compaction at rev has made
+// needless. Its errors are ctx's, and history.ErrClosed after Close.
 func (s *Store) WaitTrimmed(ctx context.Context, rev int64) error {
 	for {
 		s.trim.mu.Lock()
@@ -154,7 +156,7 @@ func (s *Store) trimAll(compact int64) bool {
 	}
 }
 
-// acquire takes the lock, unless the trimmer is stopped.
+// acquire takes the lock. It returns false if the trimmer is stopped.
 func (s *Store) acquire() bool {
 	select {
 	case <-s.trim.quit:
@@ -164,8 +166,8 @@ func (s *Store) acquire() bool {
 	}
 }
 
-// reportDead reports needless records to the log. Records that the log cannot mark take space until the next start, and
-// so do later deletions.
+// reportDead reports needless records to the log. Records that the log cannot mark take space until
+// the next start, and so do later deletions.
 func (s *Store) reportDead(recs []history.DeadRecord) {
 	if len(recs) == 0 {
 		return
@@ -175,8 +177,9 @@ func (s *Store) reportDead(recs []history.DeadRecord) {
 	}
 }
 
-// dropBoundary reports to the log what was kept for watchers from the last compact revision: the
-// deletions made at it, and what was replaced within it. The index has forgotten them.
+// dropBoundary reports to the log the records that were kept for watchers from the last compact
+// revision: the deletions at that revision, and the puts that were replaced within it. The index no
+// longer has them.
 func (s *Store) dropBoundary(compact int64) {
 	if compact <= 0 {
 		return
@@ -197,7 +200,8 @@ func (s *Store) dropBoundary(compact int64) {
 	}
 	if err := sc.Err(); err != nil {
 		s.log.ReportDamage(err)
-		s.opts.Logger.Warn("cannot read what the last compaction kept", "revision", compact, "error", err.Error())
+		s.opts.Logger.Warn("cannot read what the last compaction kept", "revision", compact,
+			"error", err.Error())
 		return
 	}
 	for _, r := range newest {
@@ -208,14 +212,14 @@ func (s *Store) dropBoundary(compact int64) {
 	s.reportDead(dead)
 }
 
-// roll lets the log begin a new segment if the open one is mostly dead, or with any set if something
-// in it is. Holding the lock is being the writer.
+// roll lets the log begin a new segment if most of the open segment is dead, or with any set if
+// some of it is. The caller holds the lock and so acts as the writer.
 func (s *Store) roll(any bool) {
 	for s.log.RollWanted(any) && s.log.WaitNext() && s.acquire() {
 		rolled, err, waits := false, error(nil), s.writer.open
 		if !waits {
 			if rolled, err = s.log.Roll(); rolled {
-				// The view before has the memory of the segment that is sealed.
+				// The previous view holds the memory of the sealed segment.
 				snap := *s.snap.Load()
 				snap.hist = s.log.View()
 				s.snap.Store(&snap)
@@ -223,20 +227,20 @@ func (s *Store) roll(any bool) {
 		}
 		<-s.lock
 		if rolled || waits || err != nil {
-			return // an error has ended the life of the log, which the writer will find
+			return // an error has ended the life of the log; the writer will get it
 		}
 	}
 }
 
-// Reclaim requests the space of all records that compaction made needless, whether it is worth the work or not, and
-// returns.
+// Reclaim requests to reclaim the space of all records that compactions made needless, whether it
+// is worth the work or not. It does not wait.
 func (s *Store) Reclaim() {
 	s.trim.thorough.Store(true)
 	s.trim.wake()
 }
 
-// WaitReclaimed returns when a committed compaction at rev has been carried out and the space is
-// taken back, as far as it is worth it. Its errors are those of WaitTrimmed.
+// WaitReclaimed waits until the index is trimmed for a committed compaction at rev and the log has
+// reclaimed the space, as far as that is worth the work. Its errors are the errors of WaitTrimmed.
 func (s *Store) WaitReclaimed(ctx context.Context, rev int64) error {
 	if err := s.WaitTrimmed(ctx, rev); err != nil {
 		return err
@@ -248,10 +252,11 @@ func (s *Store) WaitReclaimed(ctx context.Context, rev int64) error {
 	return nil
 }
 
-// trimSlice visits TrimKeys keys, beginning at from. The caller holds the lock. Readers see what it removes from the tree
-// at once, or with the batch that waits for room. dead are the records that
+// trimSlice visits TrimKeys keys, beginning at from. The caller holds the lock. Readers see its
+// changes of the tree at once, or with the batch that waits for room. dead are the records that are
 // no longer needed.
-func (s *Store) trimSlice(from string, compact int64) (next string, more bool, dead []history.DeadRecord) {
+func (s *Store) trimSlice(from string, compact int64) (next string, more bool,
+	dead []history.DeadRecord) {
 	x := s.writer.index
 	var gone []string
 	it := x.Tree.View().Range(from, "")
@@ -283,8 +288,9 @@ func (s *Store) trimSlice(from string, compact int64) (next string, more bool, d
 	return next, more, dead
 }
 
-// publishIndex lets readers use the index after the trimmer has worked on it: its tree if that has changed, and its table, or
-// else the one before would keep removed slabs in memory. The caller holds the lock.
+// publishIndex lets readers use the index after the trimmer has worked on it: its tree if that has
+// changed, and its table, because the previous table would keep removed slabs in memory. The caller
+// holds the lock.
 func (s *Store) publishIndex(changed bool) {
 	x, old := s.writer.index, s.snap.Load()
 	if !changed && old.tree.Table() == x.Pool.Table() {

@@ -9,7 +9,8 @@ import (
 	"vigil/internal/store/mvcc/record"
 )
 
-// CompactRecord returns the meta record of a compact revision, and of when it was made; 0 if that is not known.
+// CompactRecord returns the meta record of a compact revision and its time, 0 if the time is not
+// known.
 func CompactRecord(revision, time int64) history.Meta {
 	b := binary.AppendUvarint(binary.AppendVarint(nil, revision), uint64(time))
 	return history.Meta{Bucket: MetaBucket, Key: []byte(compactKey), Value: b}
@@ -35,7 +36,7 @@ func decodeCompact(b []byte) (revision, time int64, err error) {
 	return revision, int64(ms), nil
 }
 
-// CheckRecord returns an error if Open would not accept a record, or no request can have made it.
+// CheckRecord returns an error if Open would reject a record, or if no request can have made it.
 func CheckRecord(rev kv.Rev, tombstone bool, data []byte) error {
 	var r record.KeyValue
 	switch err := r.Decode(data); {
@@ -46,7 +47,8 @@ func CheckRecord(rev kv.Rev, tombstone bool, data []byte) error {
 	case len(r.Key) == 0:
 		return fmt.Errorf("mvcc: record of an empty key at revision %d.%d", rev.Main, rev.Sub)
 	case !tombstone && (r.Version <= 0 || r.Create <= 0 || r.Create > r.Mod):
-		return fmt.Errorf("mvcc: version %d made at %d, at revision %d.%d", r.Version, r.Create, rev.Main, rev.Sub)
+		return fmt.Errorf("mvcc: version %d made at %d, at revision %d.%d", r.Version, r.Create,
+			rev.Main, rev.Sub)
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"vigil/internal/store/pace"
 )
 
-// counts are what a store has done since it was opened. Counting takes no lock.
+// counts counts the work of a store since Open. Counting takes no lock.
 type counts struct {
 	ranges, puts, deletes, txns atomic.Uint64
 	putBytes                    atomic.Uint64
@@ -18,38 +18,42 @@ type counts struct {
 	slices, trims *histogram.Histogram
 }
 
-// The bounds are those of etcd's metrics.
+// The bounds are the bounds of etcd's metrics.
 func (c *counts) init() {
 	c.slices = histogram.New(500*time.Microsecond, 14)
 	c.trims = histogram.New(100*time.Millisecond, 14)
 }
 
-// newRests returns the rests of background work while clients make requests.
+// newRests returns Rests that pause background work while clients make requests.
 func (s *Store) newRests() *pace.Rests {
 	c := &s.counts
-	return pace.NewRests(func() uint64 { return c.ranges.Load() + c.puts.Load() + c.deletes.Load() + c.txns.Load() })
+	return pace.NewRests(func() uint64 {
+		return c.ranges.Load() + c.puts.Load() + c.deletes.Load() +
+			c.txns.Load()
+	})
 }
 
-// Counts are what a store has done since it was opened.
+// Counts describes the work of a store since Open.
 type Counts struct {
-	// Ranges, Puts and Deletes count operations, those in transactions among them; Txns the
-	// transactions of more than one operation. Ranges whose results are discarded do not count.
+	// Ranges, Puts and Deletes count operations, including operations in transactions; Txns counts
+	// the transactions of more than one operation. Ranges whose results are discarded do not count.
 	Ranges, Puts, Deletes, Txns uint64
-	// PutBytes are the keys and values put.
+	// PutBytes is the size of the keys and values put.
 	PutBytes uint64
-	// DroppedRecords counts what trimming after compactions has dropped from the index. LastTrimmed is
-	// when it was done last, zero if never. Slices is how long the writer was kept waiting at a time, Trims
-	// how long all of it took.
+	// DroppedRecords counts the records that trimming after compactions has dropped from the index.
+	// LastTrimmed is the time of the last trim, zero if there was none. Slices is how long the
+	// writer had to wait at a time, Trims how long whole trims took.
 	DroppedRecords uint64
 	LastTrimmed    time.Time
 	Slices, Trims  histogram.Snapshot
 }
 
-// Counts returns the present figures.
+// Counts returns the current counts.
 func (s *Store) Counts() Counts {
 	c := &s.counts
 	out := Counts{
-		Ranges: c.ranges.Load(), Puts: c.puts.Load(), Deletes: c.deletes.Load(), Txns: c.txns.Load(),
+		Ranges: c.ranges.Load(), Puts: c.puts.Load(), Deletes: c.deletes.Load(),
+		Txns:           c.txns.Load(),
 		PutBytes:       c.putBytes.Load(),
 		DroppedRecords: c.dropped.Load(), Slices: c.slices.Read(), Trims: c.trims.Read(),
 	}
@@ -59,7 +63,7 @@ func (s *Store) Counts() Counts {
 	return out
 }
 
-// tally is what one request has done.
+// tally counts the operations of one request.
 type tally struct{ ranges, puts, deletes, putBytes uint64 }
 
 // addRequest counts the operations of a request.

@@ -8,15 +8,15 @@ import (
 	"vigil/internal/store/history"
 )
 
-// Cut is the whole state as one commit left it, for a copy to be made of it: what is at the store's
-// place in the raft log, together. It is immutable, but what it holds below a compaction that comes
-// later goes away; see Records.
+// Cut is the whole state as one commit left it, for making a copy: all its parts are from one
+// position in the raft log. It is immutable, but a later compaction removes the records that it
+// makes needless; see Records.
 type Cut struct {
-	// Applied is the position of the raft log that the state is the outcome of.
+	// Applied is the position in the raft log that produced the state.
 	Applied history.Applied
 	// Revision and Compact are the newest and the compact revision, as of the Store.
 	Revision, Compact int64
-	// Meta are the meta records, in no order.
+	// Meta holds the meta records, in no order.
 	Meta []history.Meta
 
 	s    *Store
@@ -30,8 +30,8 @@ func (s *Store) Cut(ctx context.Context) (*Cut, error) {
 	return c, err
 }
 
-// cut is Cut with the index of that time, which a Cut must not keep: the memory of what compactions drop from the index
-// would stay as long.
+// cut is Cut with the index of that time. A Cut must not keep the index, because it would keep the
+// memory of everything that compactions drop from it.
 func (s *Store) cut(ctx context.Context) (*Cut, *snapshot, error) {
 	select {
 	case s.lock <- struct{}{}:
@@ -48,15 +48,17 @@ func (s *Store) cut(ctx context.Context) (*Cut, *snapshot, error) {
 		return nil, nil, history.ErrClosed // the log may be closed at any time
 	default:
 	}
-	// Holding the lock is being the writer. A batch may be open that waits for room: it is not in the cut.
+	// Whoever holds the lock acts as the writer. A batch may be open that waits for room: the cut
+	// does not include it.
 	snap, view := s.snap.Load(), s.log.View()
-	c := &Cut{Applied: view.Applied(), Revision: snap.rev, Compact: snap.compact, Meta: s.log.CommittedMeta(), s: s, view: view}
+	c := &Cut{Applied: view.Applied(), Revision: snap.rev, Compact: snap.compact,
+		Meta: s.log.CommittedMeta(), s: s, view: view}
 	return c, snap, nil
 }
 
 // Records returns a scanner over the records at and above a revision, which holds the files that it
-// reads and must be closed. It fails with a *kv.CompactedError if there was a compaction since the
-// cut: then records that belong to it may be gone, and another Cut is needed.
+// reads and must be closed. It fails with a *kv.CompactedError if a compaction came after the cut:
+// records of the cut may be gone then, and the caller needs another Cut.
 func (c *Cut) Records(from int64) (*history.Scanner, error) {
 	sc, err := c.view.Hold(kv.Rev{Main: from})
 	if err != nil {

@@ -5,12 +5,14 @@ import (
 	"vigil/internal/store/mvcc/meter"
 )
 
-// Discard sets whether the results of the next requests are discarded. Ranges in transactions are then not run and
-// previous pairs not read; their results are empty. The effect of the requests on the store is the same.
+// Discard sets whether the writer discards the results of the next requests. It then runs no ranges
+// of transactions and reads no previous pairs; their results are empty. The effect of the requests
+// on the store is the same.
 func (w *Writer) Discard(on bool) { w.discard = on }
 
-// runMetered runs a request under the limits. If its results are discarded they are estimated; if the estimate exceeds a
-// limit, run is called again and reads them. A run that fails for a limit must have changed nothing.
+// runMetered runs a request under the limits. It estimates discarded results; if the estimate
+// exceeds a limit, it calls run again, which then reads them. A run that fails because of a limit
+// must have changed nothing.
 func (w *Writer) runMetered(run func() error) error {
 	visited := w.meter.Visited
 	w.meter.Rough = w.discard
@@ -26,8 +28,8 @@ func (w *Writer) runMetered(run func() error) error {
 	return err
 }
 
-// estimate counts a range that is not run, with no less than running it would count. It returns false if
-// only running it shows the numbers.
+// estimate counts a range without running it. It counts at least as much as running the range
+// would. It returns false if only running the range shows the numbers.
 func (w *Writer) estimate(v *view, r *kv.RangeRequest) (bool, error) {
 	from, to, single := bounds(r.Key, r.End)
 	n, visited := int64(1), int64(1)

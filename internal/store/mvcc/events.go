@@ -10,10 +10,10 @@ import (
 // eventBytes is the size of the pieces of memory that Events copies records into.
 const eventBytes = 64 << 10
 
-// mostKept is the most memory, in bytes, that is kept in a buffer for the next call.
+// mostKept is the most memory, in bytes, that a buffer keeps for the next call.
 const mostKept = 1 << 20
 
-// keepEvents leaves in buf what the next call may use.
+// keepEvents leaves in buf the memory that the next call may reuse.
 func keepEvents(buf *kv.EventBuffer, events []kv.Event, chunk []byte) {
 	*buf = kv.EventBuffer{}
 	if cap(events)*int(unsafe.Sizeof(kv.Event{})) <= mostKept {
@@ -24,31 +24,34 @@ func keepEvents(buf *kv.EventBuffer, events []kv.Event, chunk []byte) {
 	}
 }
 
-// Events returns the changes of the revisions from..to in order, as far as they exist, in whole
-// revisions: at least one, and no more once their records have maxBytes. next is the revision to go
-// on with. The events own their memory.
+// Events returns the existing changes of the revisions from..to in order, in whole revisions: at
+// least one revision, and no more once their records have maxBytes. next is the revision to
+// continue with. The events own their memory.
 //
 // Errors: a *kv.CompactedError if from is below the compact revision, or one of the log.
 func (s *Store) Events(from, to int64, maxBytes int) (events []kv.Event, next int64, err error) {
 	return s.EventsIn(nil, from, to, maxBytes)
 }
 
-// EventsIn is Events with the events in buf, unless that is nil: they are valid until its next use.
-func (s *Store) EventsIn(buf *kv.EventBuffer, from, to int64, maxBytes int) (events []kv.Event, next int64, err error) {
+// EventsIn is Events, but puts the events into buf unless it is nil: they are valid until the next
+// use of buf.
+func (s *Store) EventsIn(buf *kv.EventBuffer, from, to int64, maxBytes int) (events []kv.Event,
+	next int64, err error) {
 	snap := s.snap.Load()
 	if from < snap.compact {
 		return nil, 0, &kv.CompactedError{CompactRevision: snap.compact}
 	}
 	events, next, err = snap.events(from, to, maxBytes, buf)
-	// A compaction that came meanwhile may have taken away some of what should have been found.
+	// A compaction during the call may have removed some of the events.
 	if compact := s.snap.Load().compact; from < compact {
 		return nil, 0, &kv.CompactedError{CompactRevision: compact}
 	}
 	return events, next, err
 }
 
-// events is Events, compactions aside.
-func (snap *snapshot) events(from, to int64, maxBytes int, buf *kv.EventBuffer) (events []kv.Event, next int64, err error) {
+// events is Events without the check for compactions.
+func (snap *snapshot) events(from, to int64, maxBytes int, buf *kv.EventBuffer) (events []kv.Event,
+	next int64, err error) {
 	to = min(to, snap.rev)
 	if from > to {
 		return nil, from, nil
@@ -58,7 +61,7 @@ func (snap *snapshot) events(from, to int64, maxBytes int, buf *kv.EventBuffer) 
 	if buf != nil {
 		events, chunk = buf.Events[:0], buf.Data[:0]
 		if maxBytes <= mostKept/2 {
-			piece = maxBytes + eventBytes // so that the next call needs no other
+			piece = maxBytes + eventBytes // so that the next call needs no other piece
 		}
 		defer func() { keepEvents(buf, events, chunk) }()
 	}
@@ -80,7 +83,8 @@ func (snap *snapshot) events(from, to int64, maxBytes int, buf *kv.EventBuffer) 
 		ev := kv.Event{Rev: rev, Delete: sc.Tombstone(), KV: chunk[start:len(chunk):len(chunk)]}
 		var rec record.KeyValue
 		if err := rec.Decode(ev.KV); err != nil {
-			return nil, 0, fmt.Errorf("%w at revision %d.%d: %w", err, rev.Main, rev.Sub, kv.ErrCorrupt)
+			return nil, 0, fmt.Errorf("%w at revision %d.%d: %w", err, rev.Main,
+				rev.Sub, kv.ErrCorrupt)
 		}
 		ev.Key = rec.Key
 		ev.Create = !ev.Delete && rec.Create == rec.Mod

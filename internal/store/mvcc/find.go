@@ -19,7 +19,7 @@ type finder struct {
 	res *kv.RangeResult
 	out gather
 
-	// kept is the number of keys that the answer has so far, those in sc.hits included.
+	// kept is the number of keys that the answer has so far, including the keys in sc.hits.
 	kept int64
 }
 
@@ -30,8 +30,8 @@ const (
 	hitSize = 80
 )
 
-// find finds the keys in key order and counts them. Unless they have to be sorted it hands them on
-// in batches, so that the memory for a large answer is that of its records alone.
+// find finds the keys in key order and counts them. Unless it has to sort them it hands them on in
+// batches, so that a large answer takes no more memory than its records.
 func (f *finder) find(ctx context.Context) error {
 	v, sc := f.v, f.sc
 	from, to, single := bounds(f.r.Key, f.r.End)
@@ -49,7 +49,7 @@ func (f *finder) find(ctx context.Context) error {
 	}
 	stop := int64(f.plan.find)
 	if !f.sort {
-		stop-- // that there is one more is all that matters of it
+		stop-- // of the last one only its existence matters
 	}
 	current := f.at >= v.live
 	it := v.tree.Range(from, to)
@@ -76,7 +76,7 @@ func (f *finder) find(ctx context.Context) error {
 			continue
 		}
 		if !f.sort && f.r.Limit > 0 && f.kept == f.r.Limit {
-			f.res.More = true // and the others are only counted
+			f.res.More = true // it only counts the others
 			continue
 		}
 		sc.hits = append(sc.hits, hit{it.Key(), s})
@@ -97,7 +97,7 @@ func (f *finder) find(ctx context.Context) error {
 	return f.answer(ctx)
 }
 
-// answer completes the answer with the keys that were not handed on yet.
+// answer completes the answer with the keys that find has not handed on yet.
 func (f *finder) answer(ctx context.Context) error {
 	if f.sort {
 		return f.answerSorted(ctx)
@@ -105,7 +105,7 @@ func (f *finder) answer(ctx context.Context) error {
 	return f.emit(ctx, f.sc.hits)
 }
 
-// rest ends a find that reached its limit before another key that exists.
+// rest ends a find that reached its limit while the range has more keys.
 func (f *finder) rest(ctx context.Context, from, to, next string, current bool) error {
 	v := f.v
 	if !f.r.NoCount {
@@ -135,7 +135,7 @@ func (f *finder) rest(ctx context.Context, from, to, next string, current bool) 
 	return f.answer(ctx)
 }
 
-// flush hands the keys found so far on.
+// flush hands on the keys found so far.
 func (f *finder) flush(ctx context.Context, from, to string) error {
 	if f.out.full == 0 && f.v.memory != nil {
 		// The number of keys determines how much memory to request.
@@ -155,7 +155,7 @@ func (f *finder) flush(ctx context.Context, from, to string) error {
 	return nil
 }
 
-// answerSorted sorts and cuts what was found, and reads the records.
+// answerSorted sorts the keys found, cuts them to the limit and reads their records.
 func (f *finder) answerSorted(ctx context.Context) error {
 	hits := f.sc.hits
 	if f.target == kv.SortByVersion {
@@ -201,10 +201,10 @@ func (f *finder) emit(ctx context.Context, hits []hit) error {
 	return f.out.fetch(ctx, f.v.records(), f.sc.revs)
 }
 
-// keyOnlySize is what a record without value and lease usually takes in addition to its key.
+// keyOnlySize is the usual size in bytes of a record without value and lease, not counting its key.
 const keyOnlySize = 20
 
-// emitKeys appends records that only have what the index knows.
+// emitKeys appends records with only the fields that the index knows.
 func (f *finder) emitKeys(hits []hit) error {
 	if err := f.v.complete(hits); err != nil {
 		return err
@@ -219,14 +219,16 @@ func (f *finder) emitKeys(hits []hit) error {
 	}
 	for i := range hits {
 		h := &hits[i]
-		rec := record.KeyValue{Key: raw(h.key), Create: h.Create, Mod: h.Rev.Main, Version: h.Version}
+		rec := record.KeyValue{Key: raw(h.key), Create: h.Create, Mod: h.Rev.Main,
+			Version: h.Version}
 		to.Buf = rec.Append(to.Buf)
 		to.Close()
 	}
 	return f.out.take()
 }
 
-// answerByValue reads all records to sort by value, and then keeps those that the limit leaves.
+// answerByValue reads all records to sort them by value, and then keeps as many as the limit
+// allows.
 func (f *finder) answerByValue(ctx context.Context) error {
 	var all kv.Records
 	need := 0 // the size of the next record, if it is large; it is counted before it is read
@@ -242,7 +244,7 @@ func (f *finder) answerByValue(ctx context.Context) error {
 		if need = 0; next > tempSize {
 			need = next
 		}
-		// The list is kept twice while it grows.
+		// Growing the list keeps two copies of it for a while.
 		if err := f.out.charge(2 * (len(all.Buf) + need - was)); err != nil {
 			return err
 		}

@@ -19,7 +19,7 @@ type answerMemory struct {
 	budget *ration.Budget
 	ctx    context.Context // names the holders
 	loan   *ration.Loan    // nil until it is needed
-	room   int             // the part of loan for records that are read one after the other
+	room   int             // the part of loan for records that are read one after another
 	done   bool
 }
 
@@ -31,8 +31,8 @@ func (m *answerMemory) borrow() *ration.Loan {
 	return m.loan
 }
 
-// charge counts the memory of a record of n bytes before it is read, unless n is small. The next record uses the
-// same memory. whole is the probable size of the answer without it, 0 if unknown.
+// charge counts the memory of a record of n bytes before the read, unless n is small. The next
+// record uses the same memory. whole is the probable size of the answer without it, 0 if unknown.
 func (m *answerMemory) charge(n int, whole int64) error {
 	if n <= max(m.room, tempSize) {
 		return nil
@@ -65,9 +65,9 @@ func (sc *scratch) beginRead(ctx context.Context, s *Store) *view {
 	return &sc.view
 }
 
-// again reports whether a read that ended with err is to begin again, on a state of that moment: one
-// that was overtaken at once, one without memory for its result when there is some. It holds nothing
-// of the state it read meanwhile, for that keeps memory alive too.
+// again reports whether a read that ended with err is to begin again, on the newest state: an
+// overtaken read begins at once, a read without memory for its result when there is some. Until
+// then it holds nothing of the state it read, because that keeps memory alive too.
 func (sc *scratch) again(ctx context.Context, err error) (bool, error) {
 	loan := sc.memory.loan
 	switch err {
@@ -96,35 +96,35 @@ func (sc *scratch) again(ctx context.Context, err error) (bool, error) {
 const (
 	// shortSize is the size in bytes up to which records stay in one buffer.
 	shortSize = 32 << 10
-	// tempSize is how many bytes of records are read before they are copied into pieces. A larger record is
-	// read once its memory is counted.
+	// tempSize is the number of bytes of records to read before copying them into pieces. A larger
+	// record is read after its memory is counted.
 	tempSize = 64 << 10
-	// maxResult is the largest answer that a client can be sent, in bytes.
+	// maxResult is the largest answer that a member can send to a client, in bytes.
 	maxResult = math.MaxInt32
-	// unknown is no number of keys.
+	// unknown stands for an unknown number of keys.
 	unknown = -1
-	// frameTag is the tag of field 2, in which a response has its records.
+	// frameTag is the tag of field 2, which holds the records of a response.
 	frameTag = 2<<3 | 2
 )
 
 // gather collects the records of an answer: a few in one buffer, many in pieces if the read may
-// borrow. Records are read into kvs, or into the last piece; those that do not fit into it are read into temp, and copied
-// from there.
+// borrow. It reads records into kvs, or into the last piece; records that do not fit into the piece
+// it reads into temp, and copies them from there.
 type gather struct {
 	memory *answerMemory
 	kvs    *kv.Records
 	temp   *kv.Records
 	long   *kv.LongRecords // nil while everything is in kvs
-	room   []byte          // what is left of the last piece
-	// begun is the size of the records up to the one that is being moved into pieces.
+	room   []byte          // the free part of the last piece
+	// begun is the size of the records up to and including the one that is being moved into pieces.
 	begun int
 
-	// full is the number of keys that the answer will have, unknown if that is not known; 0 means
-	// that it has not been determined yet.
+	// full is the number of keys that the answer will have; unknown if nobody knows it, 0 if it has
+	// not been determined yet.
 	full int64
 	last string // the last key
 
-	// meter, if set, limits the answer; counted is how much of kvs it knows.
+	// meter, if set, limits the answer; counted is the number of bytes of kvs that it has counted.
 	meter   *meter.Meter
 	counted int
 }
@@ -154,7 +154,7 @@ func (g *gather) fetch(ctx context.Context, hist *history.View, revs []kv.Rev) e
 		to, size := g.kvs, tempSize
 		n := len(revs)
 		if g.long != nil {
-			n = 1 // which goes into two pieces; then there is room for others
+			n = 1 // it goes into two pieces; then there is room for others
 			to = g.temp
 			to.Buf, to.Ends = to.Buf[:0], to.Ends[:0]
 		} else {
@@ -185,9 +185,12 @@ func (g *gather) fetch(ctx context.Context, hist *history.View, revs []kv.Rev) e
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if g.long == nil && to.Len() > 0 && cap(to.Buf)-len(to.Buf) < max(need, min(tempSize, len(to.Buf))) {
-			// The first records may be no picture of the others: never more than four times what is there.
-			to.Buf = slices.Grow(to.Buf, max(need, min(len(revs)*len(to.Buf)/to.Len()*9/8, 3*len(to.Buf))))
+		if g.long == nil && to.Len() > 0 &&
+			cap(to.Buf)-len(to.Buf) < max(need, min(tempSize, len(to.Buf))) {
+			// The first records may not represent the others: grow to four times the present size
+			// at most.
+			to.Buf = slices.Grow(to.Buf,
+				max(need, min(len(revs)*len(to.Buf)/to.Len()*9/8, 3*len(to.Buf))))
 		}
 	}
 	return nil
@@ -216,8 +219,8 @@ func (g *gather) admit(n int) error {
 	return g.memory.charge(n, g.whole(g.long.Bytes+record.FrameSize(n)+n, g.long.N+1))
 }
 
-// buffer returns the list to which n records of about size bytes in all may be appended; take must
-// follow.
+// buffer returns the list to which the caller may append n records of about size bytes in all; take
+// must follow.
 func (g *gather) buffer(n, size int) (*kv.Records, error) {
 	if g.long == nil && g.memory != nil && len(g.kvs.Buf)+size > shortSize {
 		if err := g.lengthen(); err != nil {
@@ -236,7 +239,7 @@ func (g *gather) buffer(n, size int) (*kv.Records, error) {
 	return to, nil
 }
 
-// take takes up what was appended to the list in use.
+// take takes over the records that were appended to the list in use.
 func (g *gather) take() error {
 	if g.meter != nil {
 		n := len(g.kvs.Buf) - g.counted
@@ -248,7 +251,8 @@ func (g *gather) take() error {
 	if g.long != nil {
 		return g.frame(g.temp)
 	}
-	if g.memory == nil || len(g.kvs.Buf) < shortSize && g.expect(len(g.kvs.Buf), len(g.kvs.Ends)) < shortSize {
+	if g.memory == nil || len(g.kvs.Buf) < shortSize &&
+		g.expect(len(g.kvs.Buf), len(g.kvs.Ends)) < shortSize {
 		return nil
 	}
 	return g.lengthen()
@@ -263,8 +267,8 @@ func (g *gather) expect(size, n int) int64 {
 	return int64(float64(size) / float64(n) * float64(g.full))
 }
 
-// whole returns about how much the pieces of an answer take, of which the first n records take size bytes; 0 if
-// nothing is known.
+// whole returns approximately how many bytes the pieces of an answer take of which the first n
+// records take size bytes; 0 if nothing is known.
 func (g *gather) whole(size, n int) int64 {
 	switch expect := g.expect(size, n); {
 	case expect == 0:
@@ -347,7 +351,7 @@ func (g *gather) piece() error {
 	return nil
 }
 
-// charge counts memory that is needed while the answer is made.
+// charge counts memory that is needed while the answer is being made.
 func (g *gather) charge(n int) error {
 	if g.meter != nil {
 		return g.meter.Read(int64(n))

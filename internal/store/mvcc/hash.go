@@ -14,30 +14,31 @@ import (
 	"vigil/internal/store/pace"
 )
 
-// hashStates is up to how many keys the revisions of their states are gathered before the records are
-// read, 16 bytes each. Beyond that each record is looked up in the index, which takes several times as
-// long.
+// hashStates is the largest number of keys for which a hash collects the revisions of their states
+// before it reads the records, 16 bytes each. With more keys it looks up each record in the index,
+// which takes several times as long.
 const hashStates = 1 << 20
 
-// hashPause is how many bytes of records are hashed between two looks at the context and the time.
+// hashPause is the number of bytes of records to hash between two checks of the context and the
+// time.
 const hashPause = 64 << 10
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // HashKV returns the checksum over the records up to a revision, of which those at or below the
 // compact revision count only if they are the state of a key at that revision. 0 is the newest
-// revision. It is what etcd 3.7 answers for the same history: see DESIGN.md for the recipe.
+// revision. It equals the hash of etcd 3.7 for the same history: see DESIGN.md for the recipe.
 //
-// For a revision that was compacted at, it is the hash as of just before that compaction, with the
-// compact revision before it: each compaction computes one, so that members can be compared
-// however far each has come. The newest ten are kept in memory; a call that comes while one is being
-// computed waits for it.
+// For the revision of a compaction, it is the hash just before that compaction, with the previous
+// compact revision: each compaction computes one, so that members can be compared however far each
+// has come. The store keeps the newest ten in memory; a call that comes while one is being computed
+// waits for it.
 //
-// It reads all records once, in bounded memory (up to 17 MiB), one call at a time; writers and reads go on
-// meanwhile, and only what compactions have to do in the background waits.
+// It reads all records once, in bounded memory (up to 17 MiB), one call at a time; writers and
+// readers continue, and only the background work of compactions waits.
 //
-// Errors: a *kv.CompactedError, kv.ErrFutureRev, ctx's, history.ErrClosed after Close, or one of the
-// log.
+// Errors: a *kv.CompactedError, kv.ErrFutureRev, ctx's, history.ErrClosed after Close, or one of
+// the log.
 func (s *Store) HashKV(ctx context.Context, revision int64) (kv.HashResult, error) {
 	for {
 		res, due, found := s.hashes.find(revision)
@@ -66,9 +67,9 @@ func (s *Store) HashKV(ctx context.Context, revision int64) (kv.HashResult, erro
 // HashKV.
 func (s *Store) Hash(ctx context.Context) (kv.HashResult, error) { return s.hashNow(ctx, 0) }
 
-// HashAt returns what HashKV would return for a revision if the compact revision were the one given,
-// which must be at or above the present one and at most the revision; -1 or 0 is none. So stores
-// with different compactions can be compared. Its cost is that of HashKV.
+// HashAt returns what HashKV would return for a revision if the compact revision were compact,
+// which must be at or above the store's compact revision and at most revision; -1 or 0 means none.
+// So a caller can compare stores with different compactions. It costs as much as HashKV.
 //
 // Errors: a *kv.CompactedError if the store has been compacted above that compact revision,
 // kv.ErrFutureRev, and as HashKV.
@@ -85,7 +86,7 @@ func (s *Store) HashAt(ctx context.Context, revision, compact int64) (uint32, er
 	return res.Hash, err
 }
 
-// hashNow computes a hash on the present state.
+// hashNow computes a hash on the current state.
 func (s *Store) hashNow(ctx context.Context, revision int64) (kv.HashResult, error) {
 	return s.hash(ctx, func(snap *snapshot) (lower, at int64, err error) {
 		at, err = snap.hashRevision(revision)
@@ -93,8 +94,9 @@ func (s *Store) hashNow(ctx context.Context, revision int64) (kv.HashResult, err
 	})
 }
 
-// hash computes a hash on the present state, of the records that which chooses.
-func (s *Store) hash(ctx context.Context, which func(*snapshot) (lower, at int64, err error)) (kv.HashResult, error) {
+// hash computes a hash on the current state, of the records that which chooses.
+func (s *Store) hash(ctx context.Context,
+	which func(*snapshot) (lower, at int64, err error)) (kv.HashResult, error) {
 	select {
 	case s.hashes.slot <- struct{}{}:
 		defer func() { <-s.hashes.slot }()
@@ -114,11 +116,12 @@ func (s *Store) hash(ctx context.Context, which func(*snapshot) (lower, at int64
 	if err != nil {
 		return kv.HashResult{}, err
 	}
-	return kv.HashResult{Hash: sum, HashRevision: at, CompactRevision: snap.compact, Revision: snap.rev}, nil
+	return kv.HashResult{Hash: sum, HashRevision: at, CompactRevision: snap.compact,
+		Revision: snap.rev}, nil
 }
 
-// hashRevision turns the revision that a call names into the one to hash. As in etcd, a negative one
-// is a revision without records.
+// hashRevision turns the revision that a call names into the one to hash. As in etcd, a negative
+// one is a revision without records.
 func (snap *snapshot) hashRevision(revision int64) (int64, error) {
 	switch {
 	case revision == 0:
@@ -131,24 +134,24 @@ func (snap *snapshot) hashRevision(revision int64) (int64, error) {
 	return revision, nil
 }
 
-// hashing is one computation of a hash. The snapshot may be newer than what is hashed, as long as
-// neither the index nor the history has lost anything that lower and at need.
+// hashing is one computation of a hash. The snapshot may be newer than at, as long as neither the
+// index nor the history has lost anything that lower and at need.
 type hashing struct {
 	*pace.Rests
 	snap *snapshot
 	// lower is the compact revision, at the revision to hash.
 	lower, at int64
-	// compacting says that it is the hash of a compaction at the revision at.
+	// compacting says that the hash is the hash of a compaction at the revision at.
 	compacting bool
 
-	// states are the revisions, in order, of the states that count of the records at or below lower;
-	// with scattered set there are more than the limit, and the index is asked.
+	// states holds the revisions, in order, of the records at or below lower that count. With
+	// scattered set they are more than the limit, and the index decides for each record.
 	states    []index.Change
 	scattered bool
 	limit     int
 }
 
-// alive is alive with rests.
+// alive is the function alive with rests.
 func (h *hashing) alive(ctx context.Context, i int) error {
 	if i&1023 == 1023 {
 		h.Pause()
@@ -158,8 +161,8 @@ func (h *hashing) alive(ctx context.Context, i int) error {
 
 // run computes the hash.
 func (h *hashing) run(ctx context.Context) (uint32, error) {
-	// Of the records at or below lower those count that a compaction at the revision to hash would
-	// keep. If it would keep none at all, those count that the compaction at lower has kept.
+	// At or below lower, the records count that a compaction at the revision to hash would keep. If
+	// it would keep none at all, the records count that the compaction at lower has kept.
 	state := h.at
 	if h.lower > 0 {
 		kept, err := h.keepsAny(ctx)
@@ -193,7 +196,8 @@ func (h *hashing) run(ctx context.Context) (uint32, error) {
 		if tombstone || rev.Main <= h.lower {
 			key, size, err := record.LeadingKey(data)
 			if err != nil {
-				return 0, fmt.Errorf("mvcc: hash: %w at revision %d.%d: %w", err, rev.Main, rev.Sub, kv.ErrCorrupt)
+				return 0, fmt.Errorf("mvcc: hash: %w at revision %d.%d: %w", err, rev.Main,
+					rev.Sub, kv.ErrCorrupt)
 			}
 			if rev.Main <= h.lower && (tombstone || !h.isState(key, rev, state)) {
 				continue
@@ -214,7 +218,7 @@ func (h *hashing) run(ctx context.Context) (uint32, error) {
 	return sum, nil
 }
 
-// gather sets states, unless there are too many.
+// gather sets states, or scattered if there are too many.
 func (h *hashing) gather(ctx context.Context, at int64) error {
 	n := 0
 	h.states = make([]index.Change, 0, min(h.snap.tree.Len(), h.limit))
@@ -239,8 +243,8 @@ func (h *hashing) gather(ctx context.Context, at int64) error {
 	return nil
 }
 
-// isState reports whether rev is the newest change of the key at or below a revision. It is asked in
-// the order of the revisions.
+// isState reports whether rev is the newest change of the key at or below a revision. The caller
+// asks in the order of the revisions.
 func (h *hashing) isState(key []byte, rev kv.Rev, at int64) bool {
 	if !h.scattered {
 		for len(h.states) > 0 && h.states[0].Rev().Less(rev) {
@@ -257,9 +261,9 @@ func (h *hashing) isState(key []byte, rev kv.Rev, at int64) bool {
 	return i >= 0 && list.At(i).Rev() == rev
 }
 
-// keepsAny reports whether a compaction at the revision to hash keeps anything. To etcd a deletion at
-// that very revision counts when it compacts, and does not when it only hashes; it then even hides
-// a later put of the key in the same revision.
+// keepsAny reports whether a compaction at the revision to hash keeps anything. In etcd a deletion
+// at that very revision counts when it compacts, but not when it only hashes; the deletion then
+// even hides a later put of the key in the same revision.
 func (h *hashing) keepsAny(ctx context.Context) (bool, error) {
 	n := 0
 	for it := h.snap.tree.Range("", ""); it.Next(); n++ {

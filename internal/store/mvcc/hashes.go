@@ -9,29 +9,30 @@ import (
 	"vigil/internal/kv"
 )
 
-// hashesKept is how many hashes of compactions are remembered, as in etcd.
+// hashesKept is the number of hashes of compactions that a store remembers, as in etcd.
 const hashesKept = 10
 
-// compaction is one that was committed: at rev, the one before it at prev.
+// compaction is a committed compaction at rev; the previous one was at prev.
 type compaction struct{ prev, rev int64 }
 
-// hashes are the hashes of compactions, and the state that keeps the trimmer from dropping what a hash in progress
-// needs.
+// hashes holds the hashes of compactions, and the state that keeps the trimmer from dropping the
+// records that a hash in progress needs.
 type hashes struct {
-	// slot holds a token while HashKV computes: a second one would only take the first one's time.
+	// slot holds a token while HashKV computes a hash: a second computation would only slow down
+	// the first.
 	slot chan struct{}
-	// states is hashStates, or what a test has set.
+	// states is hashStates, or the value that a test has set.
 	states int
 
 	mu struct {
 		sync.Mutex
-		// known are the hashes of the newest compactions, by revision.
+		// known holds the hashes of the newest compactions, by revision.
 		known []kv.HashResult
-		// due are the compactions whose hash is still to be computed, oldest first.
+		// due holds the compactions whose hash still has to be computed, oldest first.
 		due []compaction
-		// held is the compact revision of the state that HashKV is at, or free.
+		// held is the compact revision of the state that HashKV is reading, or free.
 		held int64
-		// changed is closed and replaced when due or held has changed.
+		// notifyLocked closes and replaces changed when due or held has changed.
 		changed chan struct{}
 	}
 }
@@ -51,16 +52,16 @@ func (h *hashes) notifyLocked() {
 	h.mu.changed = make(chan struct{})
 }
 
-// CompactionHashes returns the hashes that compactions have left and that are remembered, oldest first:
-// those that HashKV answers at once. It asks for none that is still due.
+// CompactionHashes returns the remembered hashes of compactions, oldest first: HashKV returns these
+// at once. The result lacks hashes that are still due.
 func (s *Store) CompactionHashes() []kv.HashResult {
 	s.hashes.mu.Lock()
 	defer s.hashes.mu.Unlock()
 	return slices.Clone(s.hashes.mu.known)
 }
 
-// find returns the hash of the compaction at a revision; or, if it is still due, a
-// channel that is closed when something has changed.
+// find returns the hash of the compaction at a revision; or, if the hash is still due, a channel
+// that is closed when due or held has changed.
 func (h *hashes) find(revision int64) (res kv.HashResult, due <-chan struct{}, found bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -77,8 +78,8 @@ func (h *hashes) find(revision int64) (res kv.HashResult, due <-chan struct{}, f
 	return res, nil, false
 }
 
-// hold returns the newest snapshot and keeps the trimmer from going beyond its compact revision
-// until release. The caller has the slot.
+// hold returns the newest snapshot and keeps the trimmer from going beyond the snapshot's compact
+// revision until release. The caller has the slot.
 func (h *hashes) hold(s *Store) *snapshot {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -94,14 +95,14 @@ func (h *hashes) release() {
 	h.notifyLocked()
 }
 
-// enqueue makes the hashes of compactions due. It is called before they are readable, so that the
-// trimmer cannot begin with one without finding it here.
+// enqueue makes the hashes of compactions due. The writer calls it before the compactions are
+// readable, so that the trimmer finds each compaction here before it begins with it.
 func (h *hashes) enqueue(list []compaction) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.due = append(h.mu.due, list...)
 	if n := len(h.mu.due) - hashesKept; n > 0 {
-		// Their hashes would be forgotten at once.
+		// The store would forget their hashes at once.
 		h.mu.due = slices.Delete(h.mu.due, 0, n)
 		h.notifyLocked()
 	}
@@ -117,7 +118,7 @@ func (h *hashes) next(to int64) (compaction, bool) {
 	return h.mu.due[0], true
 }
 
-// done takes a compaction out of those that are due, and keeps its hash if there is one.
+// done removes a compaction from due, and keeps its hash if there is one.
 func (h *hashes) done(c compaction, res *kv.HashResult) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -129,8 +130,8 @@ func (h *hashes) done(c compaction, res *kv.HashResult) {
 	h.notifyLocked()
 }
 
-// wait returns when no hash in progress needs the records that a compaction at a revision makes needless. It
-// returns false if quit was closed before.
+// wait waits until no hash in progress needs the records that a compaction at a revision makes
+// needless. It returns false if quit is closed first.
 func (h *hashes) wait(to int64, quit <-chan struct{}) bool {
 	for {
 		h.mu.Lock()
@@ -147,15 +148,16 @@ func (h *hashes) wait(to int64, quit <-chan struct{}) bool {
 	}
 }
 
-// hashDue computes the hashes of the compactions up to a revision that are due. It runs before
-// anything is trimmed for them. It returns false if ctx ended.
+// hashDue computes the due hashes of the compactions up to a revision. It runs before the trimmer
+// trims anything for them. It returns false if ctx ended.
 func (s *Store) hashDue(ctx context.Context, to int64) bool {
 	for {
 		c, ok := s.hashes.next(to)
 		if !ok {
 			return true
 		}
-		h := hashing{Rests: s.newRests(), snap: s.snap.Load(), lower: c.prev, at: c.rev, compacting: true, limit: s.hashes.states}
+		h := hashing{Rests: s.newRests(), snap: s.snap.Load(), lower: c.prev, at: c.rev,
+			compacting: true, limit: s.hashes.states}
 		sum, err := h.run(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -165,7 +167,8 @@ func (s *Store) hashDue(ctx context.Context, to int64) bool {
 			s.opts.Logger.Warn("no hash for a compaction", "compact-revision", c.rev, "error", err)
 			s.hashes.done(c, nil)
 		default:
-			s.hashes.done(c, &kv.HashResult{Hash: sum, HashRevision: c.rev, CompactRevision: c.prev})
+			s.hashes.done(c, &kv.HashResult{Hash: sum, HashRevision: c.rev,
+				CompactRevision: c.prev})
 		}
 	}
 }

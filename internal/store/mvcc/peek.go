@@ -5,8 +5,9 @@ import "vigil/internal/kv"
 // maxPeek is the size in bytes of the largest record that Peek returns.
 const maxPeek = 16 << 10
 
-// Peek is Range for one key at the newest revision, if that waits for no disk and needs little memory; it returns false otherwise. The
-// result refers to the memory of the log: it must not be changed, and not be kept for long.
+// Peek is Range for one key at the newest revision, if the read does not wait for the disk and
+// needs little memory; it returns false otherwise. The result refers to the memory of the log: the
+// caller must not change it, nor keep it for long.
 func (s *Store) Peek(r *kv.RangeRequest, res *kv.GetResult) (ok bool) {
 	from, _, single := bounds(r.Key, r.End)
 	if !single || r.Revision > 0 || r.CountOnly || r.KeysOnly || r.Filters() {

@@ -38,8 +38,8 @@ type hit struct {
 	index.State
 }
 
-// plan is what a range request comes to: how many keys to find in key order before anything else
-// happens to them, and what happens then.
+// plan says how to answer a range request: how many keys to find in key order, and what to do with
+// them then.
 type plan struct {
 	// find is the number of keys to find, 0 for all.
 	find    int
@@ -49,9 +49,9 @@ type plan struct {
 	descend bool
 }
 
-// planOf follows etcd: a limit stops the search early only if the result is not filtered and no
-// order was asked for, or that of the keys. Without an order but with a target the keys that were
-// found so are still sorted.
+// planOf follows etcd: a limit stops the search early only if the request does not filter the
+// result and asks for no order, or for key order. A request without an order but with a target
+// still sorts the keys found so.
 func planOf(r *kv.RangeRequest) plan {
 	p := plan{target: r.Sort, descend: r.Order == kv.SortDescend}
 	p.filter = r.Filters()
@@ -70,15 +70,15 @@ func keyOnly(r *kv.RangeRequest) bool { return r.KeysOnly && r.Sort != kv.SortBy
 
 // scratch is the working memory of a read.
 type scratch struct {
-	view   view // what it reads
+	view   view // the state to read
 	memory answerMemory
 	hits   []hit
 	revs   []kv.Rev
 	recs   kv.Records // records on their way into pieces
 }
 
-// maxHits is the number of hits, and maxKept that of bytes of records, above which their memory is
-// not kept.
+// maxHits is the number of hits, and maxKept the number of bytes of records, above which a read
+// does not keep their memory.
 const (
 	maxHits = 16 << 10
 	maxKept = 2 * tempSize
@@ -99,16 +99,17 @@ func (sc *scratch) free() {
 	scratches.Put(sc)
 }
 
-// reset forgets the keys that were found.
+// reset forgets the keys found.
 func (sc *scratch) reset() {
 	clear(sc.hits)
 	sc.hits, sc.revs = sc.hits[:0], sc.revs[:0]
 }
 
-// rangeKeys is Range on one state. It returns errAgain if the state can no longer be read though
-// the request asked for the newest revision, and ration.ErrFull if there is no memory for the result
-// now.
-func (v *view) rangeKeys(ctx context.Context, r *kv.RangeRequest, sc *scratch) (*kv.RangeResult, error) {
+// rangeKeys is Range on one state. It returns errAgain if the state can no longer be read although
+// the request asked for the newest revision, and ration.ErrFull if there is no memory for the
+// result now.
+func (v *view) rangeKeys(ctx context.Context, r *kv.RangeRequest,
+	sc *scratch) (*kv.RangeResult, error) {
 	at, err := v.resolve(r.Revision)
 	if err != nil {
 		return nil, err
@@ -133,8 +134,8 @@ func (v *view) rangeKeys(ctx context.Context, r *kv.RangeRequest, sc *scratch) (
 		f.out.meter = &v.w.meter
 	}
 	err = f.find(ctx)
-	// What a compaction has made unreadable is no fault of the log, and what was read without a
-	// complaint is incomplete.
+	// If a compaction overtook the read, an error of the log is not the log's fault, and a result
+	// without an error may be incomplete.
 	if over := v.overtaken(at, r.Revision); over != nil {
 		err = over
 	}
@@ -145,7 +146,7 @@ func (v *view) rangeKeys(ctx context.Context, r *kv.RangeRequest, sc *scratch) (
 	return f.res, nil
 }
 
-// overtaken is Store.overtaken for a reader; nothing overtakes the writer.
+// overtaken calls Store.overtaken for a reader; nothing overtakes the writer.
 func (v *view) overtaken(at, asked int64) error {
 	if v.w != nil {
 		return nil
@@ -168,8 +169,8 @@ func (v *view) count(ctx context.Context, key, end []byte, at int64) (int64, err
 	return v.visit(ctx, from, to, at)
 }
 
-// counted counts the keys that the writer has counted. How that was done may differ between members: keys
-// of the newest revision are never visited, others may be.
+// counted charges the writer's request for a count of n keys: one key at the newest revision, whose
+// keys no member visits, and all n at another revision, whose keys some members may visit.
 func (v *view) counted(n, at int64) error {
 	if v.w == nil {
 		return nil
@@ -180,7 +181,7 @@ func (v *view) counted(n, at int64) error {
 	return v.w.meter.Visit(n)
 }
 
-// visited counts keys that the writer has visited.
+// visited counts n keys that the writer has visited.
 func (v *view) visited(n int64) error {
 	if v.w == nil {
 		return nil
@@ -222,7 +223,7 @@ func filtered(r *kv.RangeRequest, s index.State) bool {
 		r.MinCreateRevision != 0 && s.Create < r.MinCreateRevision
 }
 
-// complete looks up the versions that the index does not know.
+// complete reads from the records the versions that the index does not know.
 func (v *view) complete(hits []hit) error {
 	for i := range hits {
 		if hits[i].Version != 0 {
@@ -258,7 +259,7 @@ func order(s sort.Interface, descend bool) {
 	sort.Sort(s)
 }
 
-// hitSort sorts by what the index knows.
+// hitSort sorts by fields that the index knows.
 type hitSort struct {
 	hits   []hit
 	target kv.SortTarget

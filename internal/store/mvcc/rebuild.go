@@ -14,8 +14,8 @@ import (
 	"vigil/internal/store/mvcc/record"
 )
 
-// partsPerWorker is the number of parts that the records are cut into for each worker. Parts are
-// held in memory in a form of their own while they wait for their turn, and so must not be large.
+// partsPerWorker is the number of parts that the records are cut into for each worker. Decoded
+// parts stay in memory until their turn comes, so they must not be large.
 const partsPerWorker = 16
 
 // change is a record as the index needs it.
@@ -23,7 +23,7 @@ type change struct {
 	key           string
 	rec           index.Change
 	create, lease int64
-	// version is that of rec in full.
+	// version is the full version of rec.
 	version int64
 }
 
@@ -33,13 +33,13 @@ type shard struct {
 	// places are the positions of keys in list.
 	places map[string]int
 	list   []draft
-	// chain are the changes of all keys.
+	// chain holds the changes of all keys.
 	chain []link
 	text  []byte
 	live  int64
-	// sorted are the keys that are done, in their order.
+	// sorted holds the finished keys, in key order.
 	sorted []item
-	// dead are the records that the compaction has made needless, those of a key in their order.
+	// dead holds the records that the compaction made needless, in order for each key.
 	dead []history.DeadRecord
 }
 
@@ -52,14 +52,14 @@ type draft struct {
 	live    bool
 }
 
-// link is a change and the place in chain of the one before it. So the changes of a key are kept without a guess at their
-// number, and the entry is made with room for exactly these.
+// link is a change and the position in chain of the key's previous change. So a shard keeps the
+// changes of a key without guessing their number, and makes the entry with room for exactly these.
 type link struct {
 	rec    index.Change
 	before int
 }
 
-// item is a key of a shard that is done.
+// item is a finished key of a shard.
 type item struct {
 	key  string
 	ref  index.Ref
@@ -67,12 +67,14 @@ type item struct {
 }
 
 // rebuild makes the index of the records of a view, as a compaction at compact leaves it. live is
-// the newest revision that made or deleted a key, as far as that can still be seen. dead are the
-// records below the compact revision that have no place in it, largest is the size of the largest record.
+// the newest revision that the records still show to have made or deleted a key. dead holds the
+// records below the compact revision that the index does not need, largest is the size of the
+// largest record.
 //
 // Workers decode parts of the log side by side and deal the changes out by key; each shard takes
 // its share part by part, in order. Then the shards are sorted side by side and merged.
-func rebuild(view *history.View, compact int64, workers int) (x *index.Index, live, largest int64, dead [][]history.DeadRecord, err error) {
+func rebuild(view *history.View, compact int64, workers int) (x *index.Index, live, largest int64,
+	dead [][]history.DeadRecord, err error) {
 	if workers == 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
@@ -89,7 +91,7 @@ func rebuild(view *history.View, compact int64, workers int) (x *index.Index, li
 	for i := range ready {
 		ready[i] = make(chan struct{})
 	}
-	// window bounds the parts that are decoded and not yet taken by every shard.
+	// window bounds the parts that are decoded and that not every shard has taken yet.
 	window := make(chan struct{}, 2*workers)
 	taken := make([]atomic.Int32, len(parts))
 	var failed atomic.Pointer[error]
@@ -100,8 +102,8 @@ func rebuild(view *history.View, compact int64, workers int) (x *index.Index, li
 	for range workers {
 		wg.Go(func() {
 			for {
-				// The window is entered in the order of the parts, or else the shards could wait
-				// for a part that waits for the window.
+				// Parts enter the window in order. Otherwise the shards could wait for a part that
+				// waits for the window.
 				window <- struct{}{}
 				i := int(turn.Add(1)) - 1
 				if i >= len(parts) {
@@ -150,14 +152,15 @@ func rebuild(view *history.View, compact int64, workers int) (x *index.Index, li
 	return merge(builder, shards), live, most.Load(), dead, nil
 }
 
-// deal decodes a part and deals its changes out to n shards. It raises most to the size of the largest
-// record.
+// deal decodes a part and deals its changes out to n shards. It raises most to the size of the
+// largest record.
 func deal(sc *history.Scanner, n int, seed maphash.Seed, most *atomic.Int64) ([][]change, error) {
 	out := make([][]change, n)
 	var arena []byte
 	largest := int64(0)
 	defer func() {
-		for was := most.Load(); was < largest && !most.CompareAndSwap(was, largest); was = most.Load() {
+		for was := most.Load(); was < largest &&
+			!most.CompareAndSwap(was, largest); was = most.Load() {
 		}
 	}()
 	for sc.Next() {
@@ -165,7 +168,8 @@ func deal(sc *history.Scanner, n int, seed maphash.Seed, most *atomic.Int64) ([]
 		rev := sc.Rev()
 		largest = max(largest, int64(len(sc.Data())))
 		if err := r.Decode(sc.Data()); err != nil {
-			return nil, fmt.Errorf("%w at revision %d.%d: %w", err, rev.Main, rev.Sub, kv.ErrCorrupt)
+			return nil, fmt.Errorf("%w at revision %d.%d: %w", err, rev.Main,
+				rev.Sub, kv.ErrCorrupt)
 		}
 		if rev.Sub > index.MaxSub {
 			return nil, fmt.Errorf("revision %d.%d: %w", rev.Main, rev.Sub, kv.ErrCorrupt)
@@ -180,7 +184,8 @@ func deal(sc *history.Scanner, n int, seed maphash.Seed, most *atomic.Int64) ([]
 			c.rec, c.version, c.lease, c.create = index.NewTombstone(rev), 0, 0, 0
 		} else {
 			if r.Version <= 0 {
-				return nil, fmt.Errorf("version %d at revision %d.%d: %w", r.Version, rev.Main, rev.Sub, kv.ErrCorrupt)
+				return nil, fmt.Errorf("version %d at revision %d.%d: %w", r.Version, rev.Main,
+					rev.Sub, kv.ErrCorrupt)
 			}
 			c.rec = index.NewPut(rev, r.Version)
 		}
@@ -208,7 +213,8 @@ func (sh *shard) add(c *change, compact int64) {
 	d := &sh.list[at]
 	d.live, d.lease = c.version > 0, c.lease
 	if c.rec.Main <= compact && d.n > 0 {
-		// It is the newest change at or below the compact revision so far: the one before it does not count.
+		// It is the newest change at or below the compact revision so far, so the previous one does
+		// not count.
 		sh.bury(sh.chain[d.last].rec, compact)
 		d.n = 0
 		if c.version > 0 {
@@ -239,7 +245,7 @@ func (sh *shard) keep(key string) string {
 	return str(sh.text[start:])
 }
 
-// bury notes that r is needless, unless one may still watch from where it is.
+// bury records that r is needless, unless a watcher may still start at its revision.
 func (sh *shard) bury(r index.Change, compact int64) {
 	if r.Main < compact {
 		sh.dead = append(sh.dead, history.DeadRecord{Rev: r.Rev(), Tombstone: r.Tombstone()})

@@ -43,9 +43,9 @@ func (w *Writer) DeleteRange(r *kv.DeleteRangeRequest) (kv.DeleteRangeResult, er
 	return res, nil
 }
 
-// DeleteKeys deletes keys, in the order given and as one revision; those that do not exist are passed
-// over. It returns the number of keys that it has dealt with: fewer than all if one revision cannot hold
-// the deletions.
+// DeleteKeys deletes keys, in the order given and as one revision; it skips keys that do not exist.
+// It returns the number of keys that it has deleted or skipped: fewer than all if one revision
+// cannot hold the deletions.
 //
 // Errors: a *FatalError.
 func (w *Writer) DeleteKeys(keys []string) (done int, err error) {
@@ -68,12 +68,12 @@ func (w *Writer) DeleteKeys(keys []string) (done int, err error) {
 	return done, nil
 }
 
-// Leases returns the changes of lease attachments in the open batch so far, in order; valid until the
-// next request.
+// Leases returns the changes of lease attachments in the open batch so far, in order; valid until
+// the next request.
 func (w *Writer) Leases() []LeaseChange { return w.leased }
 
 // Txn runs a transaction, as one revision. The results of its operations carry the revisions that
-// etcd gives them; that of a nested transaction itself is 0.
+// etcd gives them; the revision of a nested transaction itself is 0.
 //
 // Errors: of the first check that fails, kv.ErrLeaseNotFound, kv.ErrKeyNotFound, kv.ErrFutureRev or
 // a *kv.CompactedError; a *kv.LimitError; a *FatalError.
@@ -107,7 +107,7 @@ func (w *Writer) Txn(r *kv.TxnRequest, leases LeaseChecker) (*kv.TxnResult, erro
 	return res, nil
 }
 
-// Compact moves the compact revision. What lies below is dropped in the background, see
+// Compact moves the compact revision. The trimmer drops the changes below it in the background, see
 // Store.WaitTrimmed.
 //
 // Errors: a *kv.CompactedError at or below the compact revision, kv.ErrFutureRev, a *FatalError.
@@ -133,7 +133,7 @@ func (w *Writer) Compact(rev int64) (kv.CompactResult, error) {
 	return kv.CompactResult{Revision: w.rev}, nil
 }
 
-// SetMeta adds records that are not of the key space to the batch, all or none. The bucket must not be
+// SetMeta adds records outside the key space to the batch, all or none. The bucket must not be
 // MetaBucket.
 //
 // Errors: a *kv.LimitError, a *FatalError.

@@ -36,21 +36,21 @@ const (
 	MaxVisitedKeys = meter.MaxVisitedKeys
 )
 
-// Options say how a Store works. The zero value is the default.
+// Options configures a Store. The zero value is the default.
 type Options struct {
-	// Logger takes what is worth a line; default none.
+	// Logger receives messages for operators; default none.
 	Logger *slog.Logger
-	// TrimKeys is the number of keys that the background looks at in one go while it drops from
-	// the index what was compacted; the writer may have to wait for that long. Default 512.
+	// TrimKeys is the number of keys that the background visits at a time while it drops compacted
+	// changes from the index; the writer may have to wait for that long. Default 512.
 	TrimKeys int
-	// Pins is the number of older states that are kept to count the keys of the pages of a list;
-	// default 32, none if negative.
+	// Pins is the number of older states that the store keeps to count the keys of the pages of a
+	// list; default 32, none if negative.
 	Pins int
-	// Parallel is the number of goroutines that Open works with; default GOMAXPROCS.
+	// Parallel is the number of goroutines that Open uses; default GOMAXPROCS.
 	Parallel int
 	// Ranges lends the memory of results. If it is set, Range and ReadTxn may return long lists
-	// (kv.LongRecords), whose pieces must be given back, and may have to wait for memory. Default
-	// none: all results lie in one buffer.
+	// (kv.LongRecords), whose pieces the caller must give back, and may have to wait for memory.
+	// Default none: all results lie in one buffer.
 	Ranges *ration.Budget
 	// Limits bound write requests. They must be equal on all members.
 	Limits Limits
@@ -71,10 +71,10 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// FatalError is an error of the store itself and not of a request: what is on disk and what is in
-// memory may no longer agree. The member must stop.
+// FatalError is an error of the store itself and not of a request: memory and disk may no longer
+// agree. The member must stop.
 type FatalError struct {
-	// Op is what was being done.
+	// Op names the operation that failed.
 	Op  string
 	Err error
 }
@@ -89,15 +89,15 @@ type Store struct {
 	opts   Options
 	writer *Writer
 
-	// snap is what readers see. Stored by the holder of lock only.
+	// snap is the state that readers see. Only the holder of lock stores it.
 	snap  atomic.Pointer[snapshot]
 	trees pagecount.Trees
 	rests pagecount.Rests
 
-	// lock holds one token while the writer has a batch open that does not wait for room, or the trimmer is
-	// at the index.
+	// lock holds one token while the writer has a batch open that does not wait for room, or while
+	// the trimmer works on the index.
 	lock chan struct{}
-	// cuts is held by Cut while it reads what belongs to the writer of the log; Close waits for it.
+	// Cut holds cuts while it reads what belongs to the writer of the log; Close waits for it.
 	cuts   sync.RWMutex
 	trim   trimmer
 	hashes hashes
@@ -153,15 +153,17 @@ func Open(log *history.Log, o Options) (*Store, error) {
 		return nil, err
 	}
 	s.trees.Limit = max(o.Pins, 0)
-	s.writer = &Writer{s: s, log: log, index: x, rev: rev, live: live, compact: compact, times: known, largest: largest, chunk: eventsChunk}
+	s.writer = &Writer{s: s, log: log, index: x, rev: rev, live: live, compact: compact,
+		times: known, largest: largest, chunk: eventsChunk}
 	if err := s.writer.SetTime(0); err != nil {
 		return nil, err
 	}
 	s.writer.meter.Limits = o.Limits.WithDefaults()
-	s.snap.Store(&snapshot{tree: x.Tree.Snapshot(), hist: view, rev: rev, live: live, compact: compact, times: known})
+	s.snap.Store(&snapshot{tree: x.Tree.Snapshot(), hist: view, rev: rev, live: live,
+		compact: compact, times: known})
 	s.hashes.init()
 	s.counts.init()
-	// Before the first call that returns how much of the log is in use.
+	// Before the first call that returns the used size of the log.
 	for _, recs := range dead {
 		s.reportDead(recs)
 	}
@@ -169,7 +171,7 @@ func Open(log *history.Log, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Close stops the background. Reads may go on until the log is closed, but no Cut is made any more.
+// Close stops the background. Reads may go on until the log is closed, but Cut fails.
 func (s *Store) Close() {
 	s.trim.stop()
 	s.cuts.Lock()
@@ -187,23 +189,25 @@ func (s *Store) CompactRevision() int64 { return s.snap.Load().compact }
 
 // Stats are sizes of the index.
 type Stats struct {
-	// Keys is the number of keys at the newest revision, Known that of all keys that the index
-	// holds.
+	// Keys is the number of keys at the newest revision, Known the number of all keys that the
+	// index holds.
 	Keys, Known int
 	// Pinned is the number of older states kept for counting.
 	Pinned int
-	// Trimmed is the compact revision that the index has been brought to.
+	// Trimmed is the compact revision up to which the index has been trimmed.
 	Trimmed int64
 }
 
 // Stats returns the present sizes.
 func (s *Store) Stats() Stats {
 	tree := s.snap.Load().tree
-	return Stats{Keys: tree.Live(), Known: tree.Len(), Pinned: s.trees.Len(), Trimmed: s.trim.done.Load()}
+	return Stats{Keys: tree.Live(), Known: tree.Len(), Pinned: s.trees.Len(),
+		Trimmed: s.trim.done.Load()}
 }
 
-// Leased returns the keys that are attached to a lease, with it, in key order. Only while the
-// writer is idle and has no batch open. The keys are parts of the index: keep copies of them.
+// Leased returns each key that is attached to a lease, with the lease, in key order. Call it only
+// while the writer is idle and has no batch open. The keys are parts of the index: keep copies of
+// them.
 func (s *Store) Leased() iter.Seq2[string, int64] {
 	tree := s.snap.Load().tree
 	return func(yield func(string, int64) bool) {
@@ -215,8 +219,8 @@ func (s *Store) Leased() iter.Seq2[string, int64] {
 	}
 }
 
-// Get returns the encoded mvccpb.KeyValue of a key as it was at a revision, nil if it did not exist.
-// A revision of 0 or less means the newest. The caller owns the result.
+// Get returns the encoded mvccpb.KeyValue of a key as it was at a revision, nil if it did not
+// exist. A revision of 0 or less means the newest. The caller owns the result.
 //
 // Errors: a *kv.CompactedError, kv.ErrFutureRev, or one of the log.
 func (s *Store) Get(key []byte, revision int64) ([]byte, error) {
@@ -236,12 +240,12 @@ func (s *Store) Get(key []byte, revision int64) ([]byte, error) {
 	}
 }
 
-// errAgain is what a read of the newest revision gets when a compaction above it came between: the
+// errAgain is the error of a read of the newest revision that a compaction above it overtook: the
 // revision is no longer the newest and the read must start over.
 var errAgain = errors.New("mvcc: overtaken by a compaction")
 
-// overtaken reports whether a compaction came between that may have taken away what a reader was
-// reading at revision at. It is to be asked after the index was read.
+// overtaken returns an error if a compaction may have removed what a reader was reading at revision
+// at. Call it after reading the index.
 func (s *Store) overtaken(at, asked int64) error {
 	compact := s.snap.Load().compact
 	switch {
@@ -254,18 +258,19 @@ func (s *Store) overtaken(at, asked int64) error {
 	}
 }
 
-// read returns what a reader sees now.
+// read returns the view that a reader sees now.
 func (s *Store) read() view {
 	snap := s.snap.Load()
 	return view{s: s, snapshot: *snap}
 }
 
-// view is a state to read: that of a snapshot, or inside the writer that of its open batch.
+// view is a state to read: the state of a snapshot, or inside the writer the state of its open
+// batch.
 type view struct {
 	s *Store
 	snapshot
-	// w is set if this is the writer's own: then the records are those of its batch too, and no
-	// compaction can come between.
+	// w is set if this is the writer's view: then the records include its batch, and no compaction
+	// can overtake it.
 	w *Writer
 	// memory is the memory of results, nil for the heap.
 	memory *answerMemory
@@ -330,7 +335,7 @@ func (v *view) record(rev kv.Rev, dst []byte) ([]byte, error) {
 	return b, nil
 }
 
-// alive returns ctx's error now and then, for loops over many keys.
+// alive returns ctx's error at some values of i, for loops over many keys.
 func alive(ctx context.Context, i int) error {
 	if i&1023 == 1023 {
 		return ctx.Err()
@@ -338,14 +343,15 @@ func alive(ctx context.Context, i int) error {
 	return nil
 }
 
-// str is b as a string, for a lookup: it must not be kept, and b not be changed meanwhile.
+// str returns b as a string without copying, for a lookup: the caller must not keep the string, nor
+// change b while using it.
 func str(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// raw is s as bytes, to be read at once.
+// raw returns s as bytes without copying, to read at once.
 func raw(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
-// bounds turns a request's key and range end into the bounds of a range of the index. single is
-// set for the one key alone.
+// bounds turns a request's key and range end into the bounds of a range of the index. single is set
+// if the range is the one key.
 func bounds(key, end []byte) (from, to string, single bool) {
 	switch {
 	case len(end) == 0:

@@ -13,16 +13,16 @@ import (
 )
 
 // Each record has the time of its revision: the clock of the leader that added the entry to the
-// log, see Writer.SetTime. Times do not descend, but for a clock that was far ahead and is right
-// again. So the newest revision at a time is found by a search.
+// log, see Writer.SetTime. Times do not descend, unless a clock that was far ahead has been
+// corrected. So a search finds the newest revision at a time.
 
 const (
-	// MaxClockLag is by how many milliseconds a clock may be behind the time of the newest
-	// revision: the next revisions have that time then. Clocks of members differ by less. A clock
-	// further behind is believed: an earlier one was ahead.
+	// MaxClockLag is the number of milliseconds that a clock may be behind the time of the newest
+	// revision: the next revisions get that time then. Clocks of members differ by less. The store
+	// trusts a clock that is further behind: an earlier clock was ahead.
 	MaxClockLag = 10_000
-	// MaxSetBacks limits how many corrections of clocks are remembered. Times before older ones are
-	// those of the records.
+	// MaxSetBacks is the number of corrections of clocks that the store remembers. Before older
+	// corrections the times of the records count.
 	MaxSetBacks = 1 << 10
 	// backPrefix begins the key, in MetaBucket, of a setBack. Its revision follows as a big-endian
 	// u64; the value is its time as uvarint.
@@ -33,7 +33,7 @@ const (
 // whatever their records say.
 type setBack struct{ revision, time int64 }
 
-// times is what a state knows about times besides its records. It is immutable.
+// times holds what a state knows about times besides its records. It is immutable.
 type times struct {
 	// newest is the time of the newest revision, 0 if it is not known.
 	newest int64
@@ -103,7 +103,7 @@ func (w *Writer) SetTime(ms int64) error {
 	return nil
 }
 
-// NextTime returns the time of revisions that an entry makes: newest is that of the newest
+// NextTime returns the time of the revisions that an entry makes: newest is the time of the newest
 // revision, and ms the time of the entry, 0 for none. A result below newest is a correction of the
 // clock.
 func NextTime(newest, ms int64) int64 {
@@ -118,7 +118,7 @@ func (w *Writer) setBack(b setBack) error {
 	if err := w.beginRequest(); err != nil {
 		return err
 	}
-	// Earlier ones with a later time say nothing any more.
+	// Earlier corrections with a later time have no effect any more.
 	keep := sort.Search(len(w.times.backs),
 		func(i int) bool { return w.times.backs[i].time >= b.time })
 	from := max(keep-MaxSetBacks+1, 0)
@@ -141,7 +141,7 @@ func (w *Writer) appendMeta(m history.Meta) error {
 	return nil
 }
 
-// timeAt returns the time of the newest revision at or below one that is not compacted.
+// timeAt returns the time of the newest revision at or below revision, which must not be compacted.
 func (w *Writer) timeAt(revision int64) (int64, error) {
 	if revision == w.rev {
 		return w.times.newest, nil
@@ -155,7 +155,7 @@ func (w *Writer) timeAt(revision int64) (int64, error) {
 type moment struct {
 	revision int64
 	time     int64 // 0 if it is not known
-	// exact: the time is that of its record.
+	// exact: the time is the time of the record.
 	exact bool
 }
 
@@ -164,8 +164,8 @@ func (v *view) moment(at history.Stamp) moment {
 	return moment{at.Rev.Main, t, t == at.Time}
 }
 
-// around returns the newest revision below one, and the oldest at or above it, of which something
-// is known: zero for none. Revisions that are compacted may not be known.
+// around returns the newest known revision below revision, and the oldest known one at or above it:
+// zero for none. Compacted revisions may be unknown.
 func (v *view) around(revision int64) (before, at moment, err error) {
 	b, f, err := v.records().Around(kv.Rev{Main: revision})
 	if err != nil {
@@ -193,8 +193,8 @@ func (v *view) compactMoment() moment {
 	return v.moment(history.Stamp{Rev: kv.Rev{Main: v.compact}, Time: v.times.compact})
 }
 
-// withCompact puts the compact revision c between two neighbors, if its time is known: it counts
-// for before or for at.
+// withCompact replaces before, or at if isBefore is not set, with the compact revision c if the
+// time of c is known and c is nearer.
 func withCompact(c, before, at moment, isBefore bool) (moment, moment) {
 	switch {
 	case c.time == 0:
@@ -209,7 +209,7 @@ func withCompact(c, before, at moment, isBefore bool) (moment, moment) {
 // NewestTime returns the time of the newest revision that readers see, 0 if it is not known.
 func (s *Store) NewestTime() int64 { return s.snap.Load().times.newest }
 
-// TimeSpan returns when a revision was made. Errors: those of the log.
+// TimeSpan returns when a revision was made. Errors: as the log's.
 func (s *Store) TimeSpan(revision int64) (span kv.TimeSpan, err error) {
 	v := s.read()
 	before, at, err := v.around(revision)
@@ -222,7 +222,7 @@ func (s *Store) TimeSpan(revision int64) (span kv.TimeSpan, err error) {
 	case at.revision == revision && at.exact:
 		before.time = at.time
 	case at.revision == revision:
-		// The clock was ahead then. Only what was made before that has a time that is right.
+		// The clock was ahead then. Only revisions made before that have the right time.
 		if before, _, err = v.until(at.time - 1); err != nil {
 			return span, err
 		}
@@ -232,7 +232,7 @@ func (s *Store) TimeSpan(revision int64) (span kv.TimeSpan, err error) {
 }
 
 // RevisionAt returns the newest revision that was made at or before a time. It can be read unless
-// it is compacted during the call. Errors: a *kv.TimeError, those of the log.
+// it is compacted during the call. Errors: a *kv.TimeError, or one of the log.
 func (s *Store) RevisionAt(ms int64) (int64, error) {
 	v := s.read()
 	before, at, err := v.until(ms)

@@ -15,13 +15,12 @@ type LeaseChecker interface {
 	Exists(id int64) bool
 }
 
-// errReadOnly: ReadTxn was given a transaction that writes.
+// errReadOnly is the error of ReadTxn for a transaction that writes.
 var errReadOnly = errors.New("mvcc: a read-only transaction with a write")
 
 // ReadTxn runs a transaction that only reads, on the newest state. All its ranges read the same
 // state.
-//
-// Errors: as Range; and one of its own if the branch that is taken holds a write.
+// Errors: as Range; and errReadOnly if the branch that runs holds a write.
 func (s *Store) ReadTxn(ctx context.Context, r *kv.TxnRequest) (*kv.TxnResult, error) {
 	sc := getScratch()
 	defer sc.free()
@@ -39,8 +38,8 @@ func (s *Store) ReadTxn(ctx context.Context, r *kv.TxnRequest) (*kv.TxnResult, e
 
 func (v *view) readTxn(ctx context.Context, r *kv.TxnRequest, sc *scratch) (*kv.TxnResult, error) {
 	path, err := v.path(ctx, r, nil)
-	// A compaction that came between may have hidden keys from the compares, or made their records
-	// unreadable.
+	// A compaction that overtook the read may have hidden keys from the compares, or made their
+	// records unreadable.
 	if over := v.overtaken(v.rev, 0); over != nil {
 		err = over
 	}
@@ -60,8 +59,8 @@ func (v *view) readTxn(ctx context.Context, r *kv.TxnRequest, sc *scratch) (*kv.
 	return res, nil
 }
 
-// path evaluates the compares of a transaction and of the nested ones that it executes, in the order of execution, and
-// appends the outcomes to p.
+// path evaluates the compares of a transaction and of the nested transactions that it executes, in
+// the order of execution, and appends the outcomes to p.
 func (v *view) path(ctx context.Context, r *kv.TxnRequest, p []bool) ([]bool, error) {
 	holds := true
 	for i := range r.Compare {
@@ -128,7 +127,7 @@ func (v *view) compare(ctx context.Context, c *kv.Compare) (bool, error) {
 }
 
 // compareAbsent compares a key that does not exist, or a range without keys: every number is 0,
-// and a value compares with nothing.
+// and a comparison of values fails.
 func compareAbsent(c *kv.Compare) bool {
 	switch c.Target {
 	case kv.CompareValue:
@@ -178,8 +177,8 @@ func (v *view) compareKey(c *kv.Compare, e index.Entry, s index.State) (bool, er
 	return holds(c.Result, cmp.Compare(n, c.Number)), nil
 }
 
-// holds reports whether the order of two things is in the relation asked for. A relation that is
-// none always holds.
+// holds reports whether the order of two values matches the requested relation. An unknown relation
+// always holds.
 func holds(r kv.CompareResult, order int) bool {
 	switch r {
 	case kv.Equal:
@@ -195,8 +194,8 @@ func holds(r kv.CompareResult, order int) bool {
 	}
 }
 
-// check makes the checks of the operations that a transaction executes. It returns the rest of
-// the path after those of r.
+// check checks the operations that a transaction executes. It returns the rest of the path after
+// the outcomes of r.
 func (v *view) check(r *kv.TxnRequest, leases LeaseChecker, path []bool) ([]bool, error) {
 	holds, path := path[0], path[1:]
 	ops := branch(r, holds)
@@ -217,8 +216,8 @@ func (v *view) check(r *kv.TxnRequest, leases LeaseChecker, path []bool) ([]bool
 	return path, nil
 }
 
-// checkRange is what etcd demands of a range in a transaction: unlike elsewhere a negative revision
-// is one, and lies below any compaction.
+// checkRange checks what etcd requires of a range in a transaction: unlike elsewhere, a negative
+// revision does not mean the newest, and lies below any compaction.
 func (v *view) checkRange(r *kv.RangeRequest) error {
 	switch {
 	case r.Revision == 0:
@@ -252,11 +251,11 @@ type txn struct {
 	w    *Writer
 	ctx  context.Context
 	path []bool
-	// ranges counts those of a read-only transaction.
+	// ranges counts the ranges of a read-only transaction.
 	ranges uint64
 }
 
-// run runs the operations of r and of those nested in it.
+// run runs the operations of r and of the transactions nested in it.
 func (t *txn) run(r *kv.TxnRequest) (*kv.TxnResult, error) {
 	res := &kv.TxnResult{Succeeded: t.path[0]}
 	t.path = t.path[1:]

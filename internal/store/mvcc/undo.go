@@ -15,18 +15,20 @@ type mark struct {
 }
 
 func (w *Writer) mark() mark {
-	return mark{log: w.log.Mark(), events: len(w.events) - w.first, leased: len(w.leased), live: w.live, changes: w.changes}
+	return mark{log: w.log.Mark(), events: len(w.events) - w.first, leased: len(w.leased),
+		live: w.live, changes: w.changes}
 }
 
-// undo reverts the changes of the present request since m. None of them was readable. The events record the changes,
-// so a request that is not reverted costs nothing more.
+// undo reverts the changes of the current request since m. None of them was readable. The events
+// already record the changes, so a request that is not reverted costs nothing more.
 func (w *Writer) undo(m mark) {
 	events, leased := w.events[w.first+m.events:], w.leased[m.leased:]
 	for i := len(events) - 1; i >= 0; i-- {
 		ev := &events[i]
 		key := str(ev.Key)
 		e, _ := w.index.Get(key)
-		if n := len(leased); n > 0 && unsafe.SliceData(leased[n-1].Key) == unsafe.SliceData(ev.Key) {
+		if n := len(leased); n > 0 &&
+			unsafe.SliceData(leased[n-1].Key) == unsafe.SliceData(ev.Key) {
 			e.SetLease(leased[n-1].From)
 			leased = leased[:n-1]
 		}

@@ -12,14 +12,14 @@ import (
 // Writer changes the store. It belongs to one goroutine. The first request opens a batch, Commit
 // ends it.
 //
-// An error that is a *FatalError is for good: every later call returns it too. What the batch had
-// done until then is never readable.
+// A *FatalError is final: every later call returns it too. The changes of the batch until then
+// never become readable.
 type Writer struct {
 	s   *Store
 	log *history.Log
 
-	// The newest state, of the open batch too. Owned by the writer, the index by the holder of the
-	// store's lock.
+	// The newest state, including the open batch. The writer owns it, but the holder of the store's
+	// lock owns the index.
 	index     *index.Index
 	rev, live int64
 	compact   int64
@@ -28,32 +28,34 @@ type Writer struct {
 	// stamp is the time of the revisions that follow.
 	stamp int64
 
-	// open is set while a batch is. The writer holds the store's lock then, but not after a Commit that
-	// lacked room, until the next call; held says whether it does. Guarded by the store's lock, like stale,
-	// which says that the trimmer has changed the tree meanwhile and readers have not got it.
+	// open is set while a batch is open. The writer then holds the store's lock, except after a
+	// Commit that lacked room, until the next call; held says whether it does. stale says that the
+	// trimmer has changed the tree since then and readers do not have the change yet. The store's
+	// lock guards open and stale.
 	open, held, stale bool
-	// shed is the number of words that the index had removed when readers last got another table for that.
+	// shed is the number of words that the index had removed when readers last got another table
+	// for that reason.
 	shed int
-	// subs counts the changes of the present request.
+	// subs counts the changes of the current request.
 	subs int64
-	// events is a piece of memory that the events of many batches share; those of the open one
-	// begin at first.
+	// events is a piece of memory that the events of many batches share; the events of the open
+	// batch begin at first.
 	events []kv.Event
 	first  int
-	// shared is the size of the batches that have events in that memory, which keeps them alive. chunk is the number of events that
-	// the next piece is taken for, at least.
+	// shared is the size of the batches that have events in that memory, which keeps them alive.
+	// The next piece has room for at least chunk events.
 	shared, chunk int
-	// usual is about the number of events of the last batches.
+	// usual is approximately the number of events of the last batches.
 	usual  int
 	leased []LeaseChange
-	// tally counts the operations of the present request, meter its limited quantities.
+	// tally counts the operations of the current request, meter its limited quantities.
 	tally tally
 	meter meter.Meter
 	// largest is the size of the largest record that the store has ever had, or more.
 	largest int64
-	// compactions are those of the open batch.
+	// compactions are the compactions of the open batch.
 	compactions []compaction
-	// discard is set while results of requests are discarded.
+	// discard is set while the writer discards the results of requests.
 	discard bool
 	err     error
 
@@ -63,14 +65,14 @@ type Writer struct {
 	keys      []string
 }
 
-// LeaseChange is a change of the lease that a key is attached to; 0 is none.
+// LeaseChange is a change of the lease that a key is attached to; 0 means no lease.
 type LeaseChange struct {
 	// Key aliases the key of an event.
 	Key      []byte
 	From, To int64
 }
 
-// Published is what a batch has made readable.
+// Published describes what a batch has made readable.
 type Published struct {
 	// Revision is the newest revision.
 	Revision int64
@@ -83,30 +85,31 @@ type Published struct {
 }
 
 const (
-	// eventsChunk is the number of small events that memory is taken for at once; mostUsual the most before a batch has that many.
+	// eventsChunk is the number of small events to allocate memory for at once; mostUsual limits
+	// how many of them usual asks for.
 	eventsChunk = 128
 	mostUsual   = 4096
 	// mostShared is the size of the batches whose events may share memory, give or take one batch.
 	mostShared = 64 << 10
 )
 
-// Revision returns the newest revision, that of the open batch included.
+// Revision returns the newest revision, including the open batch.
 func (w *Writer) Revision() int64 { return w.rev }
 
-// CompactRevision returns the compact revision, that of the open batch included; -1 is none.
+// CompactRevision returns the compact revision, including the open batch; -1 means none.
 func (w *Writer) CompactRevision() int64 { return w.compact }
 
 // Pending returns the size of the open batch.
 func (w *Writer) Pending() int { return w.log.Pending() }
 
-// Results returns how many bytes of results the last request has, about.
+// Results returns approximately how many bytes of results the last request has.
 func (w *Writer) Results() int64 { return w.meter.Result }
 
-// Commit ends the batch, which may be empty: it is written as the outcome of the raft log up to a
-// and then readable.
+// Commit ends the batch, which may be empty: it writes the batch as the outcome of the raft log up
+// to a, and then makes it readable.
 //
-// An error that is a kv.Shortage leaves the batch open, and Commit may be called again. Every other one
-// is a *FatalError.
+// An error that is a kv.Shortage leaves the batch open, and the caller may call Commit again. Every
+// other error is a *FatalError.
 func (w *Writer) Commit(a history.Applied) (Published, error) {
 	if err := w.beginRequest(); err != nil {
 		return Published{}, err
@@ -127,7 +130,8 @@ func (w *Writer) Commit(a history.Applied) (Published, error) {
 		w.s.hashes.enqueue(w.compactions)
 		w.compactions = w.compactions[:0]
 	}
-	if w.rev != old.rev || w.compact != old.compact || w.times.newest != old.times.newest || w.stale || old.tree.Table() != w.index.Pool.Table() || !old.hist.SameSegment(w.log.View()) {
+	if w.rev != old.rev || w.compact != old.compact || w.times.newest != old.times.newest ||
+		w.stale || old.tree.Table() != w.index.Pool.Table() || !old.hist.SameSegment(w.log.View()) {
 		w.s.snap.Store(&snapshot{
 			tree: w.index.Tree.Snapshot(), hist: w.log.View(),
 			rev: w.rev, live: w.live, compact: w.compact, changes: w.changes, times: w.times,
@@ -137,7 +141,8 @@ func (w *Writer) Commit(a history.Applied) (Published, error) {
 	w.usual = max(len(p.Events), w.usual-w.usual/8)
 	w.first = len(w.events)
 	if w.shared += batch; w.shared > mostShared {
-		// The writer, and who has the events of a small batch, shall not keep the records of others alive.
+		// Neither the writer nor a holder of the events of a small batch should keep the records of
+		// other batches alive.
 		w.chunk = min(w.chunk, len(w.events)+1)
 		w.events, w.leased, w.first, w.shared = nil, nil, 0, 0
 	}
@@ -154,11 +159,13 @@ func (w *Writer) Commit(a history.Applied) (Published, error) {
 	return p, nil
 }
 
-// shedLeast is the number of words of the index that may be removed before its old tables are shed.
+// shedLeast is the number of words that the index may remove before shedTables drops its old
+// tables.
 const shedLeast = 1 << 20
 
-// shedTables drops the tables that keep removed memory of the index, if that is much: transactions that are undone can
-// replace a long block many times. In a batch the committed state gets the newest table, published says that it has it.
+// shedTables drops the tables that keep removed memory of the index, if that is much: undone
+// transactions can replace a long block many times. In a batch it gives the committed state the
+// newest table; published says that the committed state already has that table.
 func (w *Writer) shedTables(published bool) {
 	pool := w.index.Pool
 	total, _ := pool.Size()
@@ -167,7 +174,8 @@ func (w *Writer) shedTables(published bool) {
 	}
 	w.shed = pool.Removed()
 	if !published {
-		// The batch has replaced blocks, but no entry of the committed state was moved or dropped.
+		// The batch has replaced blocks, but has not moved or dropped any entry of the committed
+		// state.
 		snap := *w.s.snap.Load()
 		snap.tree = snap.tree.WithTable(pool.Table())
 		w.s.snap.Store(&snap)
@@ -203,13 +211,13 @@ func (w *Writer) endRequest() {
 	w.s.counts.addRequest(w.tally)
 }
 
-// fail ends the life of the writer. The batch stays open, so that nothing changes any more.
+// fail ends the life of the writer. It leaves the batch open, so that nothing changes any more.
 func (w *Writer) fail(op string, err error) error {
 	w.err = &FatalError{Op: op, Err: err}
 	return w.err
 }
 
-// refuse passes on the error of a limit, which came before anything was written. Every other error ends
+// refuse passes on the error of a limit, which occurred before any write. Every other error ends
 // the life of the writer.
 func (w *Writer) refuse(op string, err error) error {
 	if meter.IsLimit(err) {
@@ -218,10 +226,11 @@ func (w *Writer) refuse(op string, err error) error {
 	return w.fail(op, err)
 }
 
-// view returns the state that the present request sees, valid until its next change.
+// view returns the state that the current request sees, valid until its next change.
 func (w *Writer) view() view {
 	v := view{s: w.s, w: w}
-	v.tree, v.rev, v.live, v.compact, v.times = w.index.Tree.View(), w.rev, w.live, w.compact, w.times
+	v.tree, v.rev, v.live, v.compact, v.times = w.index.Tree.View(), w.rev, w.live,
+		w.compact, w.times
 	if w.subs > 0 {
 		v.rev++
 	}
@@ -232,7 +241,7 @@ func (w *Writer) view() view {
 func (w *Writer) next() kv.Rev { return kv.Rev{Main: w.rev + 1, Sub: w.subs} }
 
 func (w *Writer) rangeKeys(r *kv.RangeRequest) (*kv.RangeResult, error) {
-	if !w.discard { // otherwise it counts at the member that answers
+	if !w.discard { // otherwise the member that answers counts it
 		w.tally.ranges++
 	}
 	sc := getScratch()
@@ -246,7 +255,7 @@ func (w *Writer) rangeKeys(r *kv.RangeRequest) (*kv.RangeResult, error) {
 	return sc.view.rangeKeys(context.Background(), r, sc)
 }
 
-// publish notes a change.
+// publish records a change.
 func (w *Writer) publish(ev kv.Event, from, to int64) {
 	if len(w.events) == cap(w.events) {
 		batch := w.events[w.first:]

@@ -1,2 +1,2 @@
-// Package pace spreads work in the background over time, so that clients notice little of it.
+// Package pace spreads background work over time, so that clients notice little of it.
 package pace

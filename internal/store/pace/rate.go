@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// credit bounds how much of a pause that took too long is made up for.
+// credit bounds how much of an overlong pause a Rate makes up for.
 const credit = 100 * time.Millisecond
 
-// Rate lets a number of bytes a second pass. It is owned by one goroutine.
+// Rate lets a number of bytes per second pass. One goroutine owns it.
 type Rate struct {
 	BytesPerSecond int64 // math.MaxInt64 for no limit
 
@@ -16,13 +16,14 @@ type Rate struct {
 	at   time.Time // when debt was computed
 }
 
-// Wait returns when n more bytes are within the rate. Its error is that of ctx.
+// Wait waits until n more bytes are within the rate. Its error is ctx's.
 func (r *Rate) Wait(ctx context.Context, n int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	now := time.Now()
-	r.debt = max(r.debt-now.Sub(r.at), -credit) + time.Duration(float64(n)/float64(r.BytesPerSecond)*float64(time.Second))
+	r.debt = max(r.debt-now.Sub(r.at), -credit) +
+		time.Duration(float64(n)/float64(r.BytesPerSecond)*float64(time.Second))
 	r.at = now
 	if r.debt <= 0 {
 		return nil

@@ -10,15 +10,17 @@ import (
 const (
 	// PieceSize is the size of a piece in bytes.
 	PieceSize = 256 << 10
-	// FreeSize is the size in bytes up to which an answer is not counted and never waits. A client may run any
-	// number of calls, so it is not much more than the memory of a call without its answer.
+	// FreeSize is the size in bytes up to which a Budget does not count an answer, which then never
+	// waits. A client may run any number of calls, so FreeSize is not much more than the memory of
+	// a call without its answer.
 	FreeSize = 64 << 10
-	// Of the limit, one reservePart is for answers of up to one smallPart. The rest is the main part.
+	// 1/reservePart of the limit is the reserve for answers of up to 1/smallPart of the limit. The
+	// rest is the main part.
 	reservePart = 8
 	smallPart   = 64
-	// MinLimit is the least limit of a Budget, in bytes.
+	// MinLimit is the smallest limit of a Budget, in bytes.
 	MinLimit = 4 << 20
-	// DefaultLimit is the limit of a member without a configured one, in bytes.
+	// DefaultLimit is the limit of a member without a configured limit, in bytes.
 	DefaultLimit = 256 << 20
 )
 
@@ -30,11 +32,12 @@ type Budget struct {
 	mu struct {
 		sync.Mutex
 		held    int64
-		small   int64         // the part of held of small loans
-		holders map[any]int64 // the part of held of each holder
+		small   int64         // the part of held that small loans hold
+		holders map[any]int64 // the part of held that each holder holds
 		queue   []*Loan       // waiting loans, by ticket
 		pressed bool          // one of them waits for memory of other holders
-		// first is the first waiting loan of each holder whose share does not allow it. Used by admitWaiting.
+		// first holds, for each holder, the first waiting loan that the holder's share does not
+		// allow. Only admitWaiting uses it.
 		first   map[any]*Loan
 		tickets uint64
 		waits   uint64
@@ -60,27 +63,30 @@ func New(limit int64) (*Budget, error) {
 
 // Stats are counts of a Budget.
 type Stats struct {
-	// Limit is the limit, Held what of it is in use; both in bytes.
+	// Limit is the limit, Held the part of it in use; both in bytes.
 	Limit, Held int64
 	// Waiting is the number of waiting loans.
 	Waiting int
-	// Waits is the number of loans that waited and no longer wait, GaveUp how many of them ended before their
-	// turn, Waited the total waiting time of them all.
+	// Waits is the number of loans that waited and no longer wait, GaveUp how many of them ended
+	// before their turn, Waited the total waiting time of them all.
 	Waits, GaveUp uint64
 	Waited        time.Duration
 }
 
-// Stats returns the present counts.
+// Stats returns the current counts.
 func (b *Budget) Stats() Stats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return Stats{Limit: b.limit, Held: b.mu.held, Waiting: len(b.mu.queue), Waits: b.mu.waits, GaveUp: b.mu.denied, Waited: b.mu.waited}
+	return Stats{Limit: b.limit, Held: b.mu.held, Waiting: len(b.mu.queue), Waits: b.mu.waits,
+		GaveUp: b.mu.denied, Waited: b.mu.waited}
 }
 
-// refusedFor is how long calls that Force rejected count as waiting: they are retried, or similar calls follow.
+// refusedFor is how long calls that Force rejected count as waiting: clients retry them, or similar
+// calls follow.
 const refusedFor = 5 * time.Second
 
-// Waiting reports whether loans wait for memory of any holder, or for memory of one of the given holders.
+// Waiting reports whether loans wait for memory of any holder, or for memory of one of the given
+// holders.
 func (b *Budget) Waiting(holders ...any) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,8 +128,8 @@ func (b *Budget) adjust(l *Loan, n int64) {
 // small reports whether a loan of n bytes may use the reserve.
 func (b *Budget) small(n int64) bool { return n <= b.limit/smallPart }
 
-// exceeds reports whether the share of a holder of l does not allow the loan n bytes in total: a holder may hold its share, or one loan of
-// any size.
+// exceeds reports whether the share of a holder of l does not allow the loan n bytes in total: a
+// holder may hold its share, or one loan of any size.
 func (b *Budget) exceeds(l *Loan, h Holder, n int64) bool {
 	held := b.mu.holders[h.Key] - l.reserved
 	return held > 0 && held+n > b.limit/h.Part
@@ -139,8 +145,8 @@ func (b *Budget) withinShares(l *Loan, n int64) bool {
 	return true
 }
 
-// others returns how much is held without l, and which part of it is small loans in the reserve. What is left of it is in the main part.
-// The caller holds mu.
+// others returns how many bytes other loans than l hold, and how many of these are small loans in
+// the reserve. The rest is in the main part. The caller holds mu.
 func (b *Budget) others(l *Loan) (held, reserve int64) {
 	held, reserve = b.mu.held-l.reserved, b.mu.small
 	if b.small(l.reserved) {
@@ -149,9 +155,9 @@ func (b *Budget) others(l *Loan) (held, reserve int64) {
 	return held, min(reserve, b.limit/reservePart)
 }
 
-// hasRoom reports whether a loan may have n bytes in total. Small loans fill the reserve, and the main part if no earlier loan
-// waits. So a large one that waits does not wait for those that come later. Alone in the main part, it may have any size. The caller
-// holds mu.
+// hasRoom reports whether a loan may have n bytes in total. Small loans fill the reserve, and the
+// main part if no earlier loan waits. So later small loans do not delay a large loan that waits.
+// Alone in the main part, a large loan may have any size. The caller holds mu.
 func (b *Budget) hasRoom(l *Loan, n int64, waits bool) bool {
 	held, reserve := b.others(l)
 	kept := b.limit / reservePart
@@ -172,8 +178,8 @@ func (b *Budget) release(l *Loan, n int64) {
 	}
 }
 
-// admitWaiting admits the waiting loans for which there is room. A loan that wants more than the limit waits
-// until it can have all of the limit. The caller holds mu.
+// admitWaiting admits the waiting loans for which there is room. A loan that wants more than the
+// limit waits until it can have all of the limit. The caller holds mu.
 func (b *Budget) admitWaiting() {
 	b.mu.pressed = false
 	clear(b.mu.first)
@@ -202,8 +208,9 @@ func (b *Budget) admitWaiting() {
 	}
 }
 
-// waitsForHolders reports whether a waiting loan has to wait for memory of its own holders: because of a share, or because an earlier loan
-// waits for that and later ones were served with as much as the share meanwhile. The caller is admitWaiting.
+// waitsForHolders reports whether a waiting loan has to wait for memory of its own holders: because
+// of a share, or because an earlier loan waits for a share and later loans have got as much as the
+// share since. Only admitWaiting calls it.
 func (b *Budget) waitsForHolders(l *Loan, n int64) (waits bool) {
 	for _, h := range l.holders {
 		f := b.mu.first[h.Key]

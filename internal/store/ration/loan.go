@@ -20,15 +20,17 @@ type Loan struct {
 	pieces []*[]byte
 	// want is the size to reserve next. Owned by the builder, and by b while the loan waits.
 	want int64
-	turn chan struct{} // closed when it is admitted; made anew for each wait
-	// took is set once something was reserved. Owned by the builder; not changed after Finish.
+	turn chan struct{} // closed when the loan is admitted; each wait makes a new one
+	// took is set once the loan has reserved something. Owned by the builder; not changed after
+	// Finish.
 	took bool
 
 	// Guarded by b.mu.
 	ticket   uint64
 	reserved int64
-	passed   int64 // bytes of later loans that were served while this one waited for the same holder
-	over     bool  // abandoned
+	// bytes of later loans that were admitted while this one waited for the same holder
+	passed int64
+	over   bool // abandoned
 }
 
 // Borrow starts the loan of an answer for the holders in ctx.
@@ -40,7 +42,7 @@ type Holder struct {
 	Part int64
 }
 
-// Holders returns the holders of an answer. It is called when the answer is not small.
+// Holders returns the holders of an answer. A loan calls it when the answer is not small.
 type Holders interface {
 	Holders(context.Context) []Holder
 }
@@ -59,8 +61,9 @@ func holdersOf(ctx context.Context) []Holder {
 	return nil
 }
 
-// Take waits until there is room for an answer of n bytes, which is then built without pieces. It is counted
-// until Abandon, or until Sent has returned all of it. The error is ctx's.
+// Take waits until there is room for an answer of n bytes, which the caller then builds without
+// pieces. The budget counts it until Abandon, or until Sent has returned all of it. The error is
+// ctx's.
 func (b *Budget) Take(ctx context.Context, n int64) (*Loan, error) {
 	l := b.Borrow(ctx)
 	for {
@@ -74,8 +77,9 @@ func (b *Budget) Take(ctx context.Context, n int64) (*Loan, error) {
 	}
 }
 
-// Force makes a loan for an answer of n bytes that was built before the call. It is counted from now on. ErrFull if
-// the sum would exceed twice the limit and other loans hold memory.
+// Force makes a loan for an answer of n bytes that was built before the call. The budget counts it
+// from now on. The error is ErrFull if the sum would exceed twice the limit and other loans hold
+// memory.
 func (b *Budget) Force(ctx context.Context, n int64) (*Loan, error) {
 	l := &Loan{b: b, holders: holdersOf(ctx), used: n, took: true}
 	b.mu.Lock()
@@ -88,8 +92,8 @@ func (b *Budget) Force(ctx context.Context, n int64) (*Loan, error) {
 	return l, nil
 }
 
-// Piece returns the next piece, of length PieceSize and with any content. expect is the probable size of the
-// whole answer in bytes, 0 if unknown. After ErrFull, Wait or Abandon must follow.
+// Piece returns the next piece, of length PieceSize and with any content. expect is the probable
+// size of the whole answer in bytes, 0 if unknown. After ErrFull, Wait or Abandon must follow.
 func (l *Loan) Piece(expect int64) (*[]byte, error) {
 	if err := l.grow(PieceSize, expect); err != nil {
 		return nil, err
@@ -99,14 +103,15 @@ func (l *Loan) Piece(expect int64) (*[]byte, error) {
 	return p, nil
 }
 
-// Charge counts n bytes of other memory that is needed until Finish. Otherwise like Piece.
+// Charge counts n bytes of other memory that the builder needs until Finish. Otherwise it is like
+// Piece.
 func (l *Loan) Charge(n, expect int64) error { return l.grow(n, expect) }
 
 func (l *Loan) grow(n, expect int64) error {
 	need := l.used + n
 	if need > FreeSize && need > l.reserved {
 		if expect < need {
-			// Reserving the double keeps restarts rare.
+			// Reserving twice the need keeps restarts rare.
 			expect = 2 * need
 		}
 		expect = min(expect, max(need, l.b.limit))
@@ -137,7 +142,8 @@ func (l *Loan) reserve(n int64) bool {
 	return true
 }
 
-// Drop takes back all pieces of an unfinished answer, which starts again. The reservation stays.
+// Drop takes back all pieces of an unfinished answer, whose builder starts again. The reservation
+// stays.
 func (l *Loan) Drop() {
 	for _, p := range l.pieces {
 		l.b.put(p)
@@ -152,8 +158,8 @@ func (b *Budget) put(piece *[]byte) {
 	}
 }
 
-// Wait drops all pieces, returns the reservation and waits until there is room for the size requested last. It
-// returns ctx's error if that ends first; the loan then holds nothing.
+// Wait drops all pieces, returns the reservation and waits until there is room for the last
+// requested size. It returns ctx's error if that ends first; the loan then holds nothing.
 func (l *Loan) Wait(ctx context.Context) error {
 	l.Drop()
 	b := l.b
@@ -183,15 +189,15 @@ func (l *Loan) Wait(ctx context.Context) error {
 	b.mu.denied++
 	if i := slices.Index(b.mu.queue, l); i >= 0 {
 		b.mu.queue = slices.Delete(b.mu.queue, i, i+1)
-		b.admitWaiting() // it may have blocked others
+		b.admitWaiting() // this loan may have blocked others
 	} else {
 		b.release(l, l.reserved)
 	}
 	return err
 }
 
-// Finish ends the building of an answer and reports whether it is counted. The pieces belong to the caller from
-// now on. The reservation beyond them is returned.
+// Finish ends the building of an answer and reports whether the budget counts it. From now on the
+// caller owns the pieces. Finish returns the reservation beyond them.
 func (l *Loan) Finish() bool {
 	keep := int64(len(l.pieces)) * PieceSize
 	l.pieces = nil
@@ -226,7 +232,8 @@ func (l *Loan) Sent(n int64) {
 	}
 }
 
-// Abandon returns everything held. Pieces that were not dropped or returned are left to the garbage collector.
+// Abandon returns everything held. Pieces that were not dropped or returned are left to the garbage
+// collector.
 func (l *Loan) Abandon() {
 	if !l.took {
 		return
@@ -237,7 +244,7 @@ func (l *Loan) Abandon() {
 	l.b.release(l, l.reserved)
 }
 
-// Held returns how many bytes are counted.
+// Held returns how many bytes the budget counts for the loan.
 func (l *Loan) Held() int64 {
 	if !l.took {
 		return 0

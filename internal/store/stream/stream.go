@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// MaxItem limits a record, and the key and value of a meta record: what history accepts.
+	// MaxItem limits a record, and the key and value of a meta record: it is the limit of history.
 	MaxItem = 1<<28 - 1
-	// maxItemHead is the most that an item takes before its bytes.
+	// maxItemHead is the largest size of the head of an item, before its data.
 	maxItemHead = 1 + 4*binary.MaxVarintLen64
-	// streamPiece is about how much is encoded at a time, and the most memory that is allocated at once for bytes that have
-	// not arrived yet.
+	// streamPiece is approximately how many bytes to encode at a time, and the most memory to
+	// allocate at once for bytes that have not arrived yet.
 	streamPiece = 256 << 10
 
 	itemPut       byte = 1
@@ -34,15 +34,15 @@ var (
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// ErrDamaged means that the bytes are no snapshot, or not the one that was sent.
+// ErrDamaged means that the bytes are not a snapshot, or not the snapshot that was sent.
 var ErrDamaged = errors.New("stream: damaged snapshot stream")
 
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
 }
 
-// Content encodes the content of a snapshot piece by piece: each call appends the next piece to a buffer. The zero value is an
-// empty content.
+// Content encodes the content of a snapshot piece by piece: each call appends the next piece to a
+// buffer. The zero value is an empty content.
 type Content struct {
 	sum            uint32
 	records, metas uint64
@@ -79,7 +79,7 @@ func (c *Content) AppendMeta(b []byte, m *history.Meta) []byte {
 	return b
 }
 
-// AppendEnd appends the end, after which nothing follows.
+// AppendEnd appends the end of the content. Nothing may follow it.
 func (c *Content) AppendEnd(b []byte) []byte {
 	n := len(b)
 	b = append(b, itemEnd)
@@ -94,11 +94,11 @@ func (c *Content) Count() (records, metas uint64) { return c.records, c.metas }
 type Encoder struct {
 	sc   *history.Scanner
 	meta []history.Meta
-	// Pace, if set, is called before n bytes are read. It may wait, and an error ends the stream.
+	// Pace, if set, may wait before the Encoder reads n bytes. Its error ends the stream.
 	Pace func(n int) error
 
 	buf     []byte
-	at      int // how much of buf was read
+	at      int // number of bytes of buf that were read
 	content Content
 	ended   bool
 	err     error
@@ -163,7 +163,8 @@ type Item struct {
 	Meta      history.Meta
 }
 
-// Decoder reads the content of a snapshot. What Next returned counts only after it has returned io.EOF.
+// Decoder reads the content of a snapshot. The items that Next returned are valid as a whole only
+// after it has returned io.EOF.
 type Decoder struct {
 	r              *bufio.Reader
 	data           []byte
@@ -200,8 +201,10 @@ func (d *Decoder) Next() (it Item, err error) {
 	case itemPut, itemTombstone:
 		main, sub, delta, size := number(), number(), number(), number()
 		d.time += int64(delta>>1) ^ -int64(delta&1)
-		if err == nil && (main == 0 || main > 1<<62 || sub > 1<<31 || d.time < 0 || d.time > kv.MaxTime || size > MaxItem) {
-			err = damaged("record of revision %d.%d and time %d with %d bytes", main, sub, d.time, size)
+		if err == nil && (main == 0 || main > 1<<62 || sub > 1<<31 || d.time < 0 ||
+			d.time > kv.MaxTime || size > MaxItem) {
+			err = damaged("record of revision %d.%d and time %d with %d bytes", main,
+				sub, d.time, size)
 		}
 		if err == nil {
 			err = d.take(n, int(size))
@@ -234,7 +237,8 @@ func (d *Decoder) Next() (it Item, err error) {
 	return it, damaged("an item of unknown kind at offset %d", d.bytes)
 }
 
-// take reads n bytes that were peeked at, and size more into data. The peeked bytes are invalid afterwards.
+// take reads n bytes that the caller has peeked at, and size more bytes into data. The peeked bytes
+// are invalid afterwards.
 func (d *Decoder) take(n, size int) error {
 	head, _ := d.r.Peek(n)
 	d.sum = crc32.Update(d.sum, castagnoli, head)
@@ -267,7 +271,8 @@ func (d *Decoder) end(head []byte) error {
 	case le.Uint32(head[endSize-4:]) != sum:
 		return damaged("checksum of %d records and %d bytes", d.records, d.bytes)
 	case records != d.records || metas != d.metas:
-		return damaged("%d records and %d meta records arrived, %d and %d were sent", d.records, d.metas, records, metas)
+		return damaged("%d records and %d meta records arrived, %d and %d were sent", d.records,
+			d.metas, records, metas)
 	}
 	_, _ = d.r.Discard(endSize)
 	switch _, err := d.r.ReadByte(); err {

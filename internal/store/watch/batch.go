@@ -18,9 +18,11 @@ type batch struct {
 	// plain and prev are the encoded events, without and with prev_kv; nil where not needed. An
 	// event without a prev_kv has the same bytes in both.
 	plain, prev [][]byte
-	// arena is the size of the blocks that hold most of the encoded events; 0 if each has memory of its own.
+	// arena is the size of the blocks that hold most of the encoded events; 0 if each event has
+	// separate memory.
 	arena int
-	// owned is the last copy of a part of plain or prev: targets often have the same events, and then share runs.
+	// owned is the last copy of a part of plain or prev: targets often have the same events, and
+	// can then share runs.
 	owned struct {
 		part, copy [][]byte
 	}
@@ -33,7 +35,7 @@ const (
 	wantPrev
 )
 
-// begin makes b the batch of events, reusing its memory.
+// begin makes b the batch of events. It reuses the memory of b.
 func (b *batch) begin(last int64, events []kv.Event) {
 	*b = batch{last: last, events: events, want: b.want[:0]}
 	if cap(b.want) < len(events) {
@@ -47,17 +49,18 @@ func (b *batch) begin(last int64, events []kv.Event) {
 // end releases everything but a little memory for the next batch.
 func (b *batch) end() { *b = batch{want: reuse(b.want, 4096)} }
 
-// arena allocates memory for encoded events of one batch that mostly go to the same watchers. Its blocks are no larger than needed.
+// arena allocates memory for encoded events of one batch that mostly go to the same watchers. Its
+// blocks are no larger than needed.
 type arena struct {
 	block []byte
-	left  int // bytes that will be allocated yet
+	left  int // bytes still to be allocated
 	total int // of all blocks
 }
 
-// arenaBlock is the size of a block. Events of more than a quarter of it have memory of their own.
+// arenaBlock is the size of a block. Events of more than a quarter of it get separate memory.
 const arenaBlock = 32 << 10
 
-// alloc returns memory for n bytes. An arena without bytes left gives each event its own.
+// alloc returns memory for n bytes. If the arena has no bytes left it allocates them separately.
 func (a *arena) alloc(n int) []byte {
 	if n > a.left || n > arenaBlock/4 {
 		return make([]byte, 0, n)
@@ -72,10 +75,11 @@ func (a *arena) alloc(n int) []byte {
 	return a.block[at : at : at+n]
 }
 
-// largeEvent is the size from which memory is not cleared before it is filled.
+// largeEvent is the size from which encode does not clear memory before it fills it.
 const largeEvent = 32 << 10
 
-// encode returns the encoded mvccpb.Event of e, in memory of a or of its own; prev is an encoded mvccpb.KeyValue or nil.
+// encode returns the encoded mvccpb.Event of e, in memory of a or in separate memory; prev is an
+// encoded mvccpb.KeyValue or nil.
 func encode(e *kv.Event, prev []byte, a *arena) []byte {
 	const fieldType, fieldKV, fieldPrev = 1 << 3, 2<<3 | 2, 3<<3 | 2
 	n := encodedSize(e)
@@ -143,12 +147,13 @@ type variant struct {
 	built  bool
 	failed bool // an event lacks its encoding
 	batch  *batch
-	// events are the encoded events: all of the batch, or those at picks, in memory that is reused.
+	// events are the encoded events, all of the batch or only the events at picks, in reused
+	// memory.
 	events [][]byte
 	first  int32   // batch index of events[0], if picks is nil
 	picks  []int32 // batch indexes of events
 	chunks []chunk
-	// rest are the chunks for watchers that have seen the events before the restAt-th.
+	// rest holds the chunks for watchers that have seen the events before the restAt-th.
 	rest   []chunk
 	restAt int
 
@@ -168,8 +173,9 @@ func (v *variant) end() {
 	}
 }
 
-// chunk holds the part of a variant that one response carries: whole revisions. It keeps no memory alive but its own events, up to
-// about twice their size: a queue may hold it for long, and is charged for nothing else.
+// chunk holds the part of a variant that one response carries: whole revisions. It keeps no memory
+// alive but its own events, at most about twice their size: a queue may hold it for long, and is
+// charged only for the events.
 type chunk struct {
 	events [][]byte
 	bytes  int64 // on the wire, without the header
@@ -187,7 +193,8 @@ func (v *variant) rev(k int) int64 {
 
 // build selects the events of the batch among h that pass the filters in f. It resets v.
 func (v *variant) build(b *batch, h *hits, f flags, o *Options) {
-	*v = variant{built: true, batch: b, chunks: v.chunks[:0], rest: v.rest[:0], pointers: v.pointers[:0], indexes: v.indexes[:0]}
+	*v = variant{built: true, batch: b, chunks: v.chunks[:0], rest: v.rest[:0],
+		pointers: v.pointers[:0], indexes: v.indexes[:0]}
 	from := b.plain
 	if f&prevKV != 0 {
 		from = b.prev
@@ -252,8 +259,9 @@ func (v *variant) split(k int, o *Options, dst []chunk) []chunk {
 	return dst
 }
 
-// own returns the events from..to, of the given size on the wire, as a slice that keeps no others alive: of the batch's array only if
-// these are all events of it, and of the arena's blocks only if they are a large part of what they keep.
+// own returns the events from..to, of the given size on the wire, as a slice that keeps no others
+// alive: a part of the batch's array only if these are all its events, and of the arena's blocks
+// only if the events are a large part of the blocks.
 func (v *variant) own(from, to int, bytes int64) [][]byte {
 	part := v.events[from:to:to]
 	if v.picks == nil && len(part) == len(v.batch.events) {

@@ -15,7 +15,7 @@ import (
 // handOver is the number of watchers that a worker moves between groups at a time.
 const handOver = 1024
 
-// addPending gives a watcher that is behind, and in no list, to the workers. mu is held.
+// addPending hands a watcher that is behind and in no list to the workers. mu is held.
 func (h *Hub) addPending(w *watcher) {
 	s := w.stream
 	s.pending.add(w, inPending)
@@ -26,7 +26,7 @@ func (h *Hub) addPending(w *watcher) {
 	h.work.Signal()
 }
 
-// catchUp is a worker: it takes the scans in turn, and reads a batch for one.
+// catchUp is a worker: it takes the scans in turn, and reads one batch for each.
 func (h *Hub) catchUp() {
 	d := deliverer{hub: h}
 	p := newPacer(0, 0)
@@ -50,11 +50,12 @@ const (
 	quietAfter = 100 * time.Millisecond
 )
 
-// isNear reports whether a scan is so near the newest revision that its watchers only lag for a moment. mu is held.
+// isNear reports whether a scan is so near the newest revision that its watchers only lag for a
+// moment. mu is held.
 func (h *Hub) isNear(g *group) bool { return h.ring.published.Load()-g.pos <= h.opt.CatchUpNear }
 
-// limitRate sets when workers continue after they have read and delivered these bytes: at once if there are no writes,
-// otherwise at the rates of the options. mu is held.
+// limitRate sets when workers continue after they have read and delivered the given bytes: at once
+// if there are no writes, otherwise at the rates of the options. mu is held.
 func (h *Hub) limitRate(read, delivered int64) {
 	now := time.Now()
 	if published := h.ring.published.Load(); published != h.mu.seen {
@@ -63,7 +64,8 @@ func (h *Hub) limitRate(read, delivered int64) {
 	if now.Sub(h.mu.seenAt) > quietAfter {
 		return
 	}
-	seconds := max(float64(read)/float64(h.opt.CatchUpReadRate), float64(delivered)/float64(h.opt.CatchUpSendRate))
+	seconds := max(float64(read)/float64(h.opt.CatchUpReadRate),
+		float64(delivered)/float64(h.opt.CatchUpSendRate))
 	until := h.mu.restUntil
 	if late := now.Add(-mostLate); until.Before(late) {
 		until = late
@@ -75,8 +77,8 @@ func (h *Hub) limitRate(read, delivered int64) {
 	h.mu.restUntil = until
 }
 
-// nextScan waits for the scan whose turn is next and takes it. It returns nil when the hub is closed. It sets in p when
-// to read.
+// nextScan waits for the scan whose turn is next and takes it. It returns nil when the hub is
+// closed. It sets in p the time to read.
 func (h *Hub) nextScan(p *pacer) *group {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -107,7 +109,8 @@ func (h *Hub) nextScan(p *pacer) *group {
 	}
 }
 
-// placePending adds pending watchers to scans that are near before them, or to new ones. mu is held.
+// placePending adds each pending watcher to a scan that is a short way before it, or to a new scan.
+// mu is held.
 func (h *Hub) placePending() {
 	var some []*watcher
 	for len(some) < handOver && len(h.mu.pending) > 0 {
@@ -127,15 +130,17 @@ func (h *Hub) placePending() {
 	slices.SortFunc(some, func(a, b *watcher) int { return cmp.Compare(a.next, b.next) })
 	var g *group
 	for _, w := range some {
-		if only := h.ownScans(w.stream); g == nil || g.only != only || w.next-g.pos > h.opt.CatchUpNear {
+		if only := h.ownScans(w.stream); g == nil || g.only != only ||
+			w.next-g.pos > h.opt.CatchUpNear {
 			g = h.scanFor(w.next, only)
 		}
 		g.add(w)
 	}
 }
 
-// scanFor returns the waiting scan that is nearest before next, or a new one if none is near. When there are many scans,
-// it returns the nearest one at any distance. only is the stream that the scan serves, nil if it serves many. mu is held.
+// scanFor returns the waiting scan that is nearest before next, or a new one if none is near. When
+// there are many scans, it returns the nearest one at any distance. only is the stream that the
+// scan serves, nil if it serves many. mu is held.
 func (h *Hub) scanFor(next int64, only *Stream) *group {
 	var best *group
 	for _, g := range h.mu.scans {
@@ -152,13 +157,14 @@ func (h *Hub) scanFor(next int64, only *Stream) *group {
 	return g
 }
 
-// mergeScans joins g, whose turn is next, with the waiting scans whose position g will reach soon. It returns the group
-// that holds all their watchers. mu is held.
+// mergeScans joins g, whose turn is next, with the waiting scans whose position g will reach soon.
+// It returns the group that holds all their watchers. mu is held.
 func (h *Hub) mergeScans(g *group) *group {
 	near := h.opt.CatchUpNear
 	for i := 0; i < len(h.mu.scans); {
 		o := h.mu.scans[i]
-		if o.only != g.only || o.pos < g.pos || o.pos-g.pos > near && !h.crowded(g.only) || min(len(o.members), len(g.members)) > handOver {
+		if o.only != g.only || o.pos < g.pos || o.pos-g.pos > near && !h.crowded(g.only) ||
+			min(len(o.members), len(g.members)) > handOver {
 			i++
 			continue
 		}
@@ -180,7 +186,8 @@ func (h *Hub) mergeScans(g *group) *group {
 	return g
 }
 
-// runTurn reads one batch for the scan, queues it, and makes the watchers live that have seen everything.
+// runTurn reads one batch for the scan, queues it, and makes watchers live when they have seen
+// everything.
 func (h *Hub) runTurn(d *deliverer, g *group) {
 	pos := g.pos
 	var failure error
@@ -235,15 +242,17 @@ func (h *Hub) runTurn(d *deliverer, g *group) {
 	}
 }
 
-// batchBytes returns how many bytes to read at once for a number of watchers. A batch that no stream has room for would
-// be read again, and a batch for many watchers is much to send.
+// batchBytes returns how many bytes to read at once for a number of watchers. A worker would have
+// to read a batch again if no stream had room for it, and a batch for many watchers is much to
+// send.
 func (h *Hub) batchBytes(watchers int) int {
 	const least = 64 << 10
-	return min(h.opt.CatchUpBytes, max(least, min(int(h.limit()), 4*h.opt.CatchUpBytes/max(watchers, 1))))
+	return min(h.opt.CatchUpBytes,
+		max(least, min(int(h.limit()), 4*h.opt.CatchUpBytes/max(watchers, 1))))
 }
 
-// deliverRead queues a batch for the watchers of the scan and returns its size. newest is the revision of the store. No
-// lock is held.
+// deliverRead queues a batch for the watchers of the scan and returns its size. newest is the
+// revision of the store. No lock is held.
 func (d *deliverer) deliverRead(g *group, last, newest int64, events []kv.Event) (bytes int64) {
 	b := &d.batch
 	b.begin(last, events)
@@ -264,7 +273,8 @@ func (d *deliverer) deliverRead(g *group, last, newest int64, events []kv.Event)
 	return bytes
 }
 
-// dropCanceled removes the canceled watchers from a scan if they are many. mu is held, and released from time to time; g is running.
+// dropCanceled removes the canceled watchers from a scan if there are many. mu is held, and
+// released from time to time; g is running.
 func (h *Hub) dropCanceled(g *group) {
 	if g.dead*2 < len(g.members) {
 		return
@@ -282,9 +292,10 @@ func (h *Hub) dropCanceled(g *group) {
 	}
 }
 
-// skipUnwanted raises the position of a scan to the first revision that a member wants, if others have gone: scans at very different
-// positions may have been merged. It looks at the members until it finds one that is served, and at as many as there may be only once
-// in some turns. mu is held, and released from time to time; g is running.
+// skipUnwanted raises the position of a scan to the first revision that a member wants, if other
+// members have gone: the hub may have merged scans at very different positions. It checks members
+// until it finds one that wants the current position, and checks many only once in some turns. mu
+// is held, and released from time to time; g is running.
 func (h *Hub) skipUnwanted(g *group) {
 	g.unchecked++
 	if !g.left || g.unchecked < len(g.members)/handOver {
@@ -308,12 +319,14 @@ func (h *Hub) skipUnwanted(g *group) {
 	}
 }
 
-// failScan cancels the watchers of a scan after an error: after a compaction those that need older revisions (W9), after
-// any other error all. mu is held.
+// failScan cancels the watchers of a scan after an error: after a compaction the watchers that need
+// older revisions (W9), after any other error all. mu is held.
 func (h *Hub) failScan(g *group, err error) {
 	if !errors.Is(err, kv.ErrCompacted) {
-		h.opt.Logger.Error("watch: cannot read history, watchers are canceled", "revision", g.pos, "watchers", len(g.members), "error", err)
-		h.cancelAll(g, func(*watcher) bool { return true }, Response{Revision: h.revision(), Reason: ReasonHistory})
+		h.opt.Logger.Error("watch: cannot read history, watchers are canceled", "revision", g.pos,
+			"watchers", len(g.members), "error", err)
+		h.cancelAll(g, func(*watcher) bool { return true },
+			Response{Revision: h.revision(), Reason: ReasonHistory})
 		return
 	}
 	compacted := h.src.CompactRevision()
@@ -322,13 +335,14 @@ func (h *Hub) failScan(g *group, err error) {
 		compacted = max(compacted, ce.CompactRevision)
 	}
 	compacted = max(compacted, g.pos+1) // the source says so
-	n := h.cancelAll(g, func(w *watcher) bool { return w.next < compacted }, Response{CompactRevision: compacted})
+	n := h.cancelAll(g, func(w *watcher) bool { return w.next < compacted },
+		Response{CompactRevision: compacted})
 	h.counts.compacted.Add(int64(n))
 	g.pos = compacted
 }
 
-// cancelAll cancels the members for which which returns true, and returns their number. mu is held, and released from time to time; g is
-// running.
+// cancelAll cancels the members for which which returns true, and returns their number. mu is held,
+// and released from time to time; g is running.
 func (h *Hub) cancelAll(g *group, which func(*watcher) bool, r Response) int {
 	n := 0
 	for i, looks := 0, 1; i < len(g.members); looks++ {

@@ -2,35 +2,37 @@ package watch
 
 import "slices"
 
-// cohort is those watchers of a target that belong to one stream and get the same responses. The events of a batch are queued for all of
-// them at once, without a look at the single watchers.
+// cohort holds the watchers of a target that belong to one stream and get the same responses. A
+// deliverer queues the events of a batch for all of them at once, without visiting each watcher.
 //
-// A target has cohorts when its watchers have not changed between two batches and at least half of them share a stream with another
-// one, of the first ones if they are many. A change of the watchers of a target drops its cohorts.
+// A target has cohorts when its watchers have not changed between two batches and at least half of
+// them share a stream with another one (half of the first ones if they are many). A change of the
+// watchers of a target drops its cohorts.
 type cohort struct {
 	stream   *Stream
-	flags    flags // those in cohortFlags
+	flags    flags // only flags in cohortFlags
 	watchers []*watcher
 	also     []int64 // the ids of watchers[1:]; shared by runs, so it never changes
 	next     int64   // the greatest next of the watchers
-	// ended is Stream.mu.ended when dropEnded looked.
+	// ended is the value of Stream.mu.ended at the last dropEnded.
 	ended uint64
-	// single: the rest of this batch is delivered to each watcher by itself. Owned by the goroutine that delivers.
+	// single: the deliverer queues the rest of this batch for each watcher separately. Owned by the
+	// goroutine that delivers.
 	single bool
 	sums   *sums
 }
 
-// sums counts what was queued for each watcher of a cohort. It outlives the cohort until its watchers join other ones. It is guarded
-// by Stream.mu.
+// sums counts the events and bytes queued for each watcher of a cohort. It outlives the cohort
+// until its watchers join other cohorts. Stream.mu guards it.
 type sums struct {
 	events, bytes int64
 	active        bool // since the last tick
 }
 
-// division is the watchers of a target as cohorts.
+// division holds the watchers of a target as cohorts.
 type division struct{ cohorts []*cohort }
 
-// cohorts returns the cohorts of t, nil if each watcher is delivered to by itself.
+// cohorts returns the cohorts of t, nil if the deliverer serves each watcher separately.
 func (t *target) cohorts() []*cohort {
 	if t.division == nil {
 		return nil
@@ -41,25 +43,28 @@ func (t *target) cohorts() []*cohort {
 // cohortFlags are the flags that decide which responses a watcher gets.
 const cohortFlags = variantFlags | fragment
 
-// begin begins a batch. It reports whether the watchers of t, which have not changed since the batch before, should be divided.
+// begin begins a batch. It reports whether the watchers of t, which have not changed since the
+// batch before, should be divided.
 func (t *target) begin() bool {
 	settled := t.settled
 	t.settled = true
 	return settled && t.division == nil && !t.alone && len(t.watchers) > 1
 }
 
-// sample is how many watchers of a target show whether it is worth to divide all.
+// sample is the number of watchers of a target that show whether dividing all of them is worth the
+// work.
 const sample = 1024
 
-// divide divides the watchers of t into cohorts if that is worth it. Those that start after the revision last are apart: they would keep
-// the others from having their events queued together. The caller owns the group of t, and holds no Stream.mu. pause is called again and
-// again: watchers may join meanwhile, and then there are no cohorts yet.
+// divide divides the watchers of t into cohorts if that is worth the work. It separates the
+// watchers that start after the revision last: otherwise the events of the others could not be
+// queued together. The caller owns the group of t, and holds no Stream.mu. divide calls pause from
+// time to time: watchers may join during a pause, and then there are no cohorts yet.
 func (t *target) divide(last int64, pause func()) {
 	type kind struct {
 		stream *Stream
 		flags  flags
 	}
-	// part returns whether w is in the first or the second cohort of its kind.
+	// part returns 0 if w is in the first cohort of its kind, 1 if it is in the second.
 	part := func(w *watcher) int {
 		if w.next > last {
 			return 1
@@ -67,7 +72,7 @@ func (t *target) divide(last int64, pause func()) {
 		return 0
 	}
 	places := map[kind][2]int{}
-	watchers := t.watchers // without those that join
+	watchers := t.watchers // without watchers that join later
 	for i, w := range watchers {
 		pause()
 		k := kind{w.stream, w.flags & cohortFlags}
@@ -86,7 +91,8 @@ func (t *target) divide(last int64, pause func()) {
 		k, i := kind{w.stream, w.flags & cohortFlags}, part(w)
 		n := places[k]
 		if n[i] > 0 { // the first one
-			cohorts = append(cohorts, &cohort{stream: w.stream, flags: k.flags, watchers: all[:0:n[i]]})
+			cohorts = append(cohorts,
+				&cohort{stream: w.stream, flags: k.flags, watchers: all[:0:n[i]]})
 			all = all[n[i]:]
 			n[i] = -len(cohorts)
 			places[k] = n
@@ -103,7 +109,7 @@ func (t *target) divide(last int64, pause func()) {
 	}
 }
 
-// prepare completes a cohort that has its watchers.
+// prepare completes a cohort whose watchers are set.
 func (c *cohort) prepare() {
 	c.sums = &sums{}
 	c.stream.mu.Lock()
@@ -114,10 +120,10 @@ func (c *cohort) prepare() {
 		w.sums = c.sums
 	}
 	c.list()
-	c.ended = c.stream.mu.ended - 1 // dropEnded looks
+	c.ended = c.stream.mu.ended - 1 // so that dropEnded checks
 }
 
-// list sets what is known of the watchers together.
+// list sets the fields that summarize the watchers.
 func (c *cohort) list() {
 	c.also, c.next = make([]int64, max(len(c.watchers)-1, 0)), 0
 	for i, w := range c.watchers {
@@ -128,20 +134,22 @@ func (c *cohort) list() {
 	}
 }
 
-// dropEnded drops the watchers that have ended: they may stay in the group for long. It reports whether others are left. The mu of the
-// stream is held.
+// dropEnded drops the watchers that have ended: they may stay in the group for long. It reports
+// whether any are left. Stream.mu is held.
 func (c *cohort) dropEnded() bool {
 	if c.ended != c.stream.mu.ended {
 		c.ended = c.stream.mu.ended
 		all := len(c.watchers)
-		if c.watchers = slices.DeleteFunc(c.watchers, func(w *watcher) bool { return w.dead }); len(c.watchers) < all {
+		if c.watchers = slices.DeleteFunc(c.watchers,
+			func(w *watcher) bool { return w.dead }); len(c.watchers) < all {
 			c.list()
 		}
 	}
 	return len(c.watchers) > 0
 }
 
-// counted returns what was queued for the watcher since its creation. Stream.mu is held.
+// counted returns the events and bytes queued for the watcher since its creation. Stream.mu is
+// held.
 func (w *watcher) counted() (events, bytes int64) {
 	if w.sums == nil {
 		return w.events, w.bytes

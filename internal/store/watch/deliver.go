@@ -6,22 +6,23 @@ import (
 	"vigil/internal/kv"
 )
 
-// deliverer queues batches for the watchers of a group. The matcher and each worker have their own.
+// deliverer queues batches for the watchers of a group. The matcher and each worker have one each.
 type deliverer struct {
 	hub      *Hub
 	batch    batch
 	events   kv.EventBuffer // of a worker
-	hits     []hits         // events of the batch, by the targets that they fall into
+	hits     []hits         // events of the batch, by target
 	found    []*target
 	variants [variantFlags + 1]variant
 	stalls   []stall
 	failed   []*watcher
 	cur      *Stream   // its mu is held
 	wake     []*Stream // to be woken
-	owners   []any     // of those that a Ready reports
+	owners   []any     // of the streams that a Ready reports
 	queued   int       // responses since the last wakeAll
 	bytes    int64     // of all responses
-	// only is the stream that a worker's scan serves, nil for several. onlyBytes is the size of its responses.
+	// only is the stream that a worker's scan serves, nil for several. onlyBytes is the size of its
+	// responses.
 	only      *Stream
 	onlyBytes int64
 }
@@ -29,11 +30,11 @@ type deliverer struct {
 // stall is a watcher whose queue had no room.
 type stall struct {
 	w    *watcher
-	next int64 // first revision that was not queued for it
+	next int64 // first revision that is not queued for it
 	need int64 // bytes that it needed
 }
 
-// find records event i of the batch with the targets of g that it falls into.
+// find records event i of the batch in the hits of the targets of g whose range holds its key.
 func (d *deliverer) find(g *group, b *batch, i int) {
 	e := &b.events[i]
 	d.found = g.lookup(e.Key, d.found[:0])
@@ -83,7 +84,8 @@ func (d *deliverer) encode(b *batch) {
 			prev, err = d.hub.src.Get(e.Key, e.Rev.Main-1)
 			d.hub.counts.prevReads.Add(1)
 			if err != nil && !errors.Is(err, kv.ErrCompacted) {
-				d.hub.opt.Logger.Error("watch: cannot read the previous value for prev_kv", "revision", e.Rev.Main, "error", err)
+				d.hub.opt.Logger.Error("watch: cannot read the previous value for prev_kv",
+					"revision", e.Rev.Main, "error", err)
 				continue // the watchers that need it fail
 			}
 			if err != nil {
@@ -105,8 +107,8 @@ func (d *deliverer) encode(b *batch) {
 	b.arena = a.total
 }
 
-// deliver queues the encoded batch for the watchers of the targets that it hits. For live ones Hub.mu is held, and released
-// from time to time.
+// deliver queues the encoded batch for the watchers of the targets that it hits. For live watchers
+// Hub.mu is held, and released from time to time.
 func (d *deliverer) deliver(b *batch, live bool) {
 	before := d.queued
 	for i := range d.hits {
@@ -122,16 +124,16 @@ func (d *deliverer) deliver(b *batch, live bool) {
 	clear(d.hits)
 	d.hits = reuse(d.hits, keepPeak)
 	for i := range d.variants {
-		if v := &d.variants[i]; v.batch != nil { // otherwise it was not built
+		if v := &d.variants[i]; v.batch != nil { // otherwise variant did not build it
 			v.end()
 		}
 	}
 	b.end()
 }
 
-// deliverTo queues the batch for the watchers of one target. It does so chunk by chunk rather than watcher by watcher, so
-// that watchers of one stream share a run. The group is running: while Hub.mu is released, watchers may join the target,
-// but they have next > b.last (W2), and none leaves it.
+// deliverTo queues the batch for the watchers of one target, chunk by chunk rather than watcher by
+// watcher, so that watchers of one stream share a run. The group is running: while Hub.mu is
+// released, watchers may join the target, but they have next > b.last (W2), and none leaves it.
 func (d *deliverer) deliverTo(h *hits, b *batch, live bool) {
 	t := h.target
 	for i := range d.variants {
@@ -148,7 +150,7 @@ func (d *deliverer) deliverTo(h *hits, b *batch, live bool) {
 		d.release()
 		t.divide(b.last, pause)
 	}
-	cohorts := t.cohorts() // a watcher that joins drops those of t
+	cohorts := t.cohorts() // a watcher that joins drops the cohorts of t
 	for k, more := 0, 1; k < more; k++ {
 		for _, c := range cohorts {
 			pause()
@@ -198,8 +200,8 @@ func (d *deliverer) deliverOne(w *watcher, v *variant, b *batch, k int) {
 	}
 }
 
-// deliverCohort queues the k-th chunk of the variant for the watchers of c. It returns false, and does nothing, if it has to be decided
-// for each watcher.
+// deliverCohort queues the k-th chunk of the variant for the watchers of c. It returns false, and
+// does nothing, if each watcher needs its own decision.
 func (d *deliverer) deliverCohort(c *cohort, v *variant, k int) bool {
 	switch {
 	case len(v.events) == 0:
@@ -237,7 +239,7 @@ func (d *deliverer) deliverRest(w *watcher, v *variant) {
 	}
 }
 
-// push queues a chunk for w, or records that there was no room.
+// push queues a chunk for w, or records that w had no room.
 func (d *deliverer) push(w *watcher, c *chunk) {
 	s := w.stream
 	d.fill(s)
@@ -256,7 +258,7 @@ func (d *deliverer) push(w *watcher, c *chunk) {
 	d.count(s, 1, c)
 }
 
-// count notes that a chunk was queued for some watchers of a stream, whose mu is held.
+// count records that a chunk was queued for some watchers of a stream, whose mu is held.
 func (d *deliverer) count(s *Stream, watchers int, c *chunk) {
 	bytes := int64(watchers) * c.bytes
 	d.queued += watchers
@@ -270,7 +272,7 @@ func (d *deliverer) count(s *Stream, watchers int, c *chunk) {
 	}
 }
 
-// fill locks a stream to fill its queue, instead of the one before.
+// fill locks s to fill its queue, unless it is locked already, and releases the previous stream.
 func (d *deliverer) fill(s *Stream) {
 	if s != d.cur {
 		d.release()
@@ -307,8 +309,8 @@ func (d *deliverer) wakeAll() {
 	d.wake, d.queued = d.wake[:0], 0
 }
 
-// parkStalled parks the watchers of g that had no room for the batch, and cancels those whose events cannot be read.
-// Hub.mu is held.
+// parkStalled parks the watchers of g that had no room for the batch, and cancels the watchers
+// whose events cannot be read. Hub.mu is held.
 func (h *Hub) parkStalled(d *deliverer, g *group) {
 	live := g == h.mu.live
 	for i := range d.stalls {
@@ -337,8 +339,8 @@ func (h *Hub) parkStalled(d *deliverer, g *group) {
 	d.failed = d.failed[:0]
 }
 
-// cancel ends a watcher by the hub's decision; its id stays known until the client cancels it. mu
-// is held; the group of the watcher, if any, is owned by the caller.
+// cancel ends a watcher because the hub decided so; its id stays known until the client cancels it.
+// mu is held; the caller owns the group of the watcher, if it has one.
 func (h *Hub) cancel(w *watcher, r Response) {
 	if w.dead {
 		return

@@ -2,12 +2,14 @@ package watch
 
 import "vigil/internal/store/watch/interval"
 
-// group is a set of watchers that are found by key: all live watchers, or the watchers of one scan of history.
+// group is a set of watchers that can be found by key: all live watchers, or the watchers of one
+// scan of history.
 //
-// The live group is guarded by Hub.mu, and so is a scan that waits for its turn. While the matcher delivers to the live
-// group (running is set), watchers may join it, and canceled watchers stay until the matcher removes them. While a
-// worker runs a scan (running is set), the worker owns it and moves its watchers only under Hub.mu. Other goroutines
-// then touch only running and dead, and canceled watchers stay until the worker removes them.
+// Hub.mu guards the live group, and a scan that waits for its turn. While the matcher delivers to
+// the live group (running is set), watchers may join it, and canceled watchers stay until the
+// matcher removes them. While a worker runs a scan (running is set), the worker owns it and moves
+// its watchers only under Hub.mu. Other goroutines then touch only running and dead, and canceled
+// watchers stay until the worker removes them.
 type group struct {
 	// pos is the first revision that a scan has not read; unused in the live group.
 	pos     int64
@@ -15,16 +17,16 @@ type group struct {
 	peak    int // greatest size of exact since it was made
 	ranges  interval.Tree[*target]
 	members list
-	// only is the stream that a scan serves, nil if it serves all streams with few watchers behind. turns is the cost of
-	// its turns. Unused in the live group.
+	// only is the stream that a scan serves, nil if it serves all streams with few watchers behind.
+	// turns holds the cost of its turns. Unused in the live group.
 	only  *Stream
 	turns *turns
 
 	// Guarded by Hub.mu.
 	running bool
 	dead    int // members canceled while running
-	// left: a member of the scan has gone, or others have joined, since it was last known that a member wants the revision at pos;
-	// unchecked is the number of turns since the last look.
+	// left: a member of the scan has gone, or others have joined, since the last check found a
+	// member that wants the revision at pos; unchecked is the number of turns since that check.
 	left      bool
 	unchecked int
 }
@@ -34,22 +36,24 @@ const keepPeak = 1024
 
 func newGroup() *group { return &group{exact: map[string]*target{}} }
 
-// target is the watchers of a group that have the same range. Most have one watcher; keep it small.
+// target holds the watchers of a group that have the same range. Most targets have one watcher;
+// keep the struct small.
 type target struct {
 	watchers []*watcher
-	// division is the watchers by stream; nil if each is delivered to by itself.
+	// division holds the watchers by stream; nil if the deliverer serves each watcher separately.
 	division *division
 	// The number of watchers without prev_kv, and with prev_kv for puts and for deletions.
 	plain, prevPut, prevDelete int32
-	// hit is 1 plus the place of the target in deliverer.hits, 0 if no event of the current batch falls into the range. Owned by the
-	// matcher or worker that owns the group.
+	// hit is 1 plus the place of the target in deliverer.hits, 0 if no event of the current batch
+	// falls into the range. Owned by the matcher or worker that owns the group.
 	hit int32
-	// settled: the watchers have not changed since the last batch. alone: most of them have their stream for themselves.
+	// settled: the watchers have not changed since the last batch. alone: most of them do not share
+	// their stream.
 	settled, alone bool
 }
 
-// hits are the n events of a batch that fall into the range of a target, of which some are puts: consecutive from first on, or those
-// in picks if that is not nil.
+// hits holds the n events of a batch that fall into the range of a target, some of them puts:
+// consecutive events from first on, or the events in picks if that is not nil.
 type hits struct {
 	target         *target
 	first, n, puts int32
@@ -119,7 +123,8 @@ func (t *target) count(w *watcher, by int32) {
 	}
 }
 
-// position raises each watcher's next to the group's position. Needed before the position is lowered.
+// position raises each watcher's next to the group's position. It must run before the position is
+// lowered.
 func (g *group) position() {
 	for _, w := range g.members {
 		w.next = max(w.next, g.pos)

@@ -14,26 +14,27 @@ type Source interface {
 	Revision() int64
 	// CompactRevision returns the revision below which history is gone. It must be cheap.
 	CompactRevision() int64
-	// EventsIn returns the events of the revisions from..to in order, at least one revision whole and
-	// further whole ones up to approximately maxBytes, and the revision that the next call should start
-	// from, at most to+1. It fails with an error that is kv.ErrCompacted if from is below the
-	// compact revision. The hub copies what it needs of them: they are valid until the next call with
-	// the same buf, which the source may use as it likes.
-	EventsIn(buf *kv.EventBuffer, from, to int64, maxBytes int) (events []kv.Event, next int64, err error)
-	// Get returns the encoded mvccpb.KeyValue of key as it was at rev, nil if there was none. It
-	// fails with an error that is kv.ErrCompacted if rev is below the compact revision.
+	// EventsIn returns the events of the revisions from..to in order, at least one revision whole
+	// and further whole ones up to approximately maxBytes, and the revision that the next call
+	// should start from, at most to+1. It fails with an error that is kv.ErrCompacted if from is
+	// below the compact revision. The hub copies what it needs of the events: they are valid until
+	// the next call with the same buf, which the source may use in any way.
+	EventsIn(buf *kv.EventBuffer, from, to int64, maxBytes int) (events []kv.Event,
+		next int64, err error)
+	// Get returns the encoded mvccpb.KeyValue of key as it was at rev, nil if the key did not
+	// exist. It fails with an error that is kv.ErrCompacted if rev is below the compact revision.
 	Get(key []byte, rev int64) ([]byte, error)
 }
 
-// Hub delivers published events to the watchers of all streams. Its methods are safe for concurrent use, except where
-// they say otherwise.
+// Hub delivers published events to the watchers of all streams. Its methods are safe for concurrent
+// use, except where they say otherwise.
 type Hub struct {
 	src    Source
 	opt    Options
 	ring   ring
 	queued atomic.Int64 // bytes that all streams hold
 	counts counts
-	began  time.Time // what Stream.tickAt counts from
+	began  time.Time // Stream.tickAt counts from here
 
 	done     chan struct{} // closed by Close
 	finished sync.WaitGroup
@@ -47,21 +48,22 @@ type Hub struct {
 		nextStream uint64
 		watchers   int
 
-		// live holds the live watchers. Only the matcher replaces it. gone are the watchers that were canceled while the
-		// matcher delivered to it.
+		// live holds the live watchers. Only the matcher replaces it. gone holds the watchers that
+		// were canceled while the matcher delivered to it.
 		live *group
 		gone []*watcher
 		// claimed and matched are out of date while there are no streams.
 		claimed, matched int64
 
-		pending []*Stream // streams with pending watchers, in turn
-		scans   []*group  // scans that wait for a worker, those of equal cost in turn
+		pending []*Stream // streams with pending watchers, in the order of their turns
+		scans   []*group  // scans that wait for a worker; of equal cost, the first is next
 		reading []*group  // scans that workers run
 		spent   int64     // the cost of the turns of a scan that had existed from the start
-		// restUntil is when workers continue that have delivered much while there were writes.
+		// restUntil is the time when workers continue after they have delivered much while there
+		// were writes.
 		restUntil time.Time
 		seen      int64     // newest published revision at a worker's last look
-		seenAt    time.Time // when it was seen first
+		seenAt    time.Time // when a worker first saw it
 		requests  []*Stream
 		ticks     tickHeap
 	}
@@ -73,7 +75,8 @@ func New(src Source, o Options) *Hub {
 	if err := o.Validate(); err != nil {
 		panic(err)
 	}
-	h := &Hub{src: src, opt: o.EnsureDefaults(), began: time.Now(), done: make(chan struct{}), tickKick: make(chan struct{}, 1)}
+	h := &Hub{src: src, opt: o.EnsureDefaults(), began: time.Now(), done: make(chan struct{}),
+		tickKick: make(chan struct{}, 1)}
 	rev := src.Revision()
 	h.ring.init(h.opt.RingBytes, rev)
 	h.work.L = &h.mu.Mutex
@@ -88,29 +91,32 @@ func New(src Source, o Options) *Hub {
 	return h
 }
 
-// Publish takes the events of all revisions after the last published one up to rev. The hub keeps the slice and the
-// bytes of the events until they are delivered. It never waits for a watcher. A rev that is not above the last
-// published one is ignored.
+// Publish takes the events of all revisions after the last published one up to rev. The hub keeps
+// the slice and the bytes of the events until they are delivered. It never waits for a watcher. A
+// rev that is not above the last published one is ignored.
 func (h *Hub) Publish(rev int64, events []kv.Event) { h.ring.publish(rev, events) }
 
-// Withhold keeps back the events of what is published from now on, because the rights of clients have changed: their watchers must be
-// reviewed first, and then Release is called. Publish and Withhold are called by one goroutine.
+// Withhold keeps back all events published from now on, because the rights of clients have changed:
+// the caller must review their watchers before it calls Release. Call Publish and Withhold from one
+// goroutine.
 func (h *Hub) Withhold() { h.ring.withhold() }
 
-// Withheld returns how often Withhold was called.
+// Withheld returns the number of calls of Withhold.
 func (h *Hub) Withheld() int64 { return h.ring.holdCount() }
 
 // Release delivers the events that were kept back only by the first n calls of Withhold.
 func (h *Hub) Release(n int64) { h.ring.release(n) }
 
-// Reset reports that the source was replaced by one at rev whose changes were not published, for instance because a
-// snapshot was installed. Every live watcher turns behind at its next revision.
+// Reset reports that the source jumped to rev without publishing the changes, for instance because
+// a snapshot was installed. Every live watcher falls behind at its next revision.
 func (h *Hub) Reset(rev int64) { h.ring.reset(rev) }
 
-// revision returns the newest revision that a client may know of. For a moment it is above the published one.
+// revision returns the newest revision that a client may know of. For a moment it is above the
+// published one.
 func (h *Hub) revision() int64 { return max(h.src.Revision(), h.ring.published.Load()) }
 
-// distributed returns the newest revision that every live watcher has, if it needs it. mu is held.
+// distributed returns the newest revision that every live watcher has, as far as it needs it. mu is
+// held.
 func (h *Hub) distributed() int64 {
 	if len(h.mu.streams) == 0 {
 		return h.ring.published.Load()

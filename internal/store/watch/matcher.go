@@ -2,11 +2,11 @@ package watch
 
 import "vigil/internal/kv"
 
-// mostUnwoken is the number of responses that may be queued before their senders are woken.
+// mostUnwoken is the number of responses to queue before waking their senders.
 const mostUnwoken = 4096
 
-// mergeBytes is the size up to which entries of the ring are distributed as one batch. It is large enough for few
-// responses, and small compared with the budget of a stream.
+// mergeBytes is the size up to which the matcher distributes entries of the ring as one batch. It
+// is large enough to keep responses few, and small compared with the budget of a stream.
 const mergeBytes = 64 << 10
 
 // match is the matcher: it distributes published events to the live watchers.
@@ -21,7 +21,7 @@ func (h *Hub) match() {
 		case <-h.ring.kick:
 		}
 		for more := true; more; {
-			// Not after the batch before: a pause that nothing is published in would cost a timer.
+			// Not after the previous batch: a pause without further events would cost a timer.
 			if !p.pause(h.ring.urgent, h.done) {
 				return
 			}
@@ -64,8 +64,8 @@ func (h *Hub) distribute(d *deliverer, e entry) {
 			}
 		}
 		if len(d.hits) > 0 {
-			// While the lock is not held, watchers may be created and canceled. New ones have next > claimed (W2), so
-			// they are skipped below. g stays the live group.
+			// While the lock is not held, watchers may be created and canceled. New ones have next
+			// > claimed (W2), so they are skipped below. g stays the live group.
 			h.mu.Unlock()
 			d.encode(b)
 			h.mu.Lock()
@@ -78,7 +78,8 @@ func (h *Hub) distribute(d *deliverer, e entry) {
 			b.end()
 		}
 	}
-	h.mu.matched = max(h.mu.matched, e.last) // it is greater if all streams were closed meanwhile, and another one opened
+	// matched is greater if all streams were closed during the delivery and another one was opened
+	h.mu.matched = max(h.mu.matched, e.last)
 	h.answerProgressRequests()
 }
 
@@ -88,7 +89,8 @@ func (h *Hub) yieldLock() {
 	h.mu.Lock()
 }
 
-// removeGone removes the watchers from the live group that were canceled during a delivery. mu is held.
+// removeGone removes the watchers that were canceled during a delivery from the live group. mu is
+// held.
 func (h *Hub) removeGone(g *group) {
 	for i, w := range h.mu.gone {
 		g.remove(w)
@@ -101,8 +103,8 @@ func (h *Hub) removeGone(g *group) {
 	h.mu.gone = reuse(h.mu.gone, keepPeak)
 }
 
-// skipTo turns all live watchers behind, because the events up to rev are missing (W4). The matcher is between batches.
-// mu is held.
+// skipTo makes all live watchers fall behind, because the events up to rev are missing (W4). The
+// matcher is between batches. mu is held.
 func (h *Hub) skipTo(rev int64) {
 	g := h.mu.live
 	g.pos = h.mu.matched + 1

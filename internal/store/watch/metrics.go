@@ -9,36 +9,38 @@ type counts struct {
 	prevReads, catchUpEvents, catchUpBytes atomic.Int64
 }
 
-// Metrics is the state of a hub in numbers. Those that end in Total only grow.
+// Metrics is the state of a hub in numbers. Numbers whose names end in Total only grow.
 type Metrics struct {
 	Streams, Watchers int
-	// Behind counts the watchers that are not live, Parked those of them whose client does not read fast enough.
+	// Behind counts the watchers that are not live, Parked the watchers behind whose client does
+	// not read fast enough.
 	Behind, Parked int
-	// Lag is the largest number of published revisions that were not queued for a watcher.
+	// Lag is the largest number of published revisions that are not yet queued for a watcher.
 	Lag int64
 	// Scans counts the positions in history that are being read.
 	Scans int
 	// Published and Matched are revisions; RingBytes is the size of the events between them.
 	Published, Matched, RingBytes int64
-	// QueuedBytes is what all streams hold, QueuedEvents the number of events in it, once for each watcher.
+	// QueuedBytes is the number of bytes that all streams hold, QueuedEvents the number of queued
+	// events, once for each watcher.
 	QueuedBytes, QueuedEvents int64
-	// OverflowsTotal counts how often the ring was full, GapsTotal how often all live watchers had
-	// to turn behind for that or another reason.
+	// OverflowsTotal counts how often the ring was full, GapsTotal how often all live watchers fell
+	// behind for that or another reason.
 	OverflowsTotal, GapsTotal int64
-	// FellBehindTotal counts the live watchers that turned behind because their stream was full.
+	// FellBehindTotal counts the live watchers that fell behind because their stream was full.
 	FellBehindTotal int64
-	// CompactedTotal counts the watchers that were canceled because of a compaction.
+	// CompactedTotal counts the watchers that the hub canceled because of a compaction.
 	CompactedTotal int64
-	// RevokedTotal counts the watchers whose user lost the right to what they watch.
+	// RevokedTotal counts the watchers whose user lost the right to their range.
 	RevokedTotal   int64
 	ProgressTotal  int64
 	PrevReadsTotal int64
-	// What catch-up read from the source.
+	// What catch-up has read from the source.
 	CatchUpEventsTotal, CatchUpBytesTotal int64
 }
 
-// Metrics returns the state of the hub in numbers. It visits every stream, and the watchers that are parked or pending,
-// but not the others.
+// Metrics returns the state of the hub in numbers. It visits every stream, and the watchers that
+// are parked or pending, but not the others.
 func (h *Hub) Metrics() Metrics {
 	m := Metrics{
 		QueuedBytes:        h.queued.Load(),
@@ -74,7 +76,8 @@ func (h *Hub) Metrics() Metrics {
 		m.QueuedEvents += s.queuedEvents()
 	}
 	h.ring.mu.Lock()
-	m.Published, m.RingBytes, m.OverflowsTotal = h.ring.published.Load(), h.ring.mu.bytes, h.ring.mu.overflows
+	m.Published, m.RingBytes, m.OverflowsTotal = h.ring.published.Load(), h.ring.mu.bytes,
+		h.ring.mu.overflows
 	h.ring.mu.Unlock()
 	m.Lag = max(0, m.Published+1-lowest)
 	return m

@@ -9,59 +9,68 @@ import (
 	"time"
 )
 
-// Options configures a Hub. The zero value of each field means its default; EnsureDefaults has the defaults.
+// Options configures a Hub. The zero value of each field means its default; EnsureDefaults has the
+// defaults.
 type Options struct {
-	// RingBytes bounds the published events that are not matched yet. When it would be exceeded, all live watchers turn
-	// behind.
+	// RingBytes bounds the published events that are not matched yet. If further events would
+	// exceed it, all live watchers fall behind.
 	RingBytes int64
 	// StreamBytes bounds the queue of one stream.
 	StreamBytes int64
-	// MemberBytes bounds all queues together. A stream may use its StreamBytes or one sixteenth of the free part of
-	// MemberBytes, whichever is less, so that streams that are not read leave room for the others.
+	// MemberBytes bounds all queues together. A stream may use its StreamBytes or one sixteenth of
+	// the free part of MemberBytes, whichever is less, so that streams whose clients do not read
+	// leave room for the others.
 	MemberBytes int64
-	// ResponseBytes and ResponseRevisions are the size up to which several revisions are merged into one response.
+	// ResponseBytes and ResponseRevisions are the size up to which the hub merges several revisions
+	// into one response.
 	ResponseBytes     int64
 	ResponseRevisions int
-	// FragmentBytes is the size above which a response is split for a watcher that requested fragments.
+	// FragmentBytes is the size above which the hub splits a response to a watcher that requested
+	// fragments.
 	FragmentBytes int64
-	// NextBytes bounds the responses that one call of Stream.Next returns, give or take one response.
+	// NextBytes bounds the responses that one call of Stream.Next returns, give or take one
+	// response.
 	NextBytes int64
-	// ResponseTime is how long the matcher waits for each response that it has queued, so that further events share the
-	// next ones: a few times the processor time to send a small response. GatherTime bounds one wait. The matcher does
-	// not wait for less than a millisecond.
+	// ResponseTime is how long the matcher waits for each response that it has queued, so that
+	// further events share the next ones: a few times the processor time to send a small response.
+	// GatherTime bounds one wait. The matcher does not wait for less than a millisecond.
 	ResponseTime, GatherTime time.Duration
-	// PendingAnswers is the number of unsent answers to Create, Cancel and Refuse on one stream at which these calls
-	// start to wait.
+	// PendingAnswers is the number of unsent answers to Create, Cancel and Refuse on one stream at
+	// which these calls start to wait.
 	PendingAnswers int
 	// CatchUpWorkers is the number of goroutines that read history for watchers that are behind.
 	CatchUpWorkers int
-	// CatchUpBytes bounds what a worker reads from the Source and delivers before it yields the processor.
+	// CatchUpBytes bounds the events that a worker reads from the Source and delivers before it
+	// yields the processor.
 	CatchUpBytes int
-	// CatchUpReadRate and CatchUpSendRate are the bytes a second that all workers together read and queue while there are
-	// writes, so that writes find a free processor. Watchers less than CatchUpNear behind are served without delay. The
-	// default of CatchUpSendRate is per processor that Go may use.
+	// CatchUpReadRate and CatchUpSendRate are the bytes per second that all workers together read
+	// and queue while there are writes, so that writes find a free processor. Watchers less than
+	// CatchUpNear behind are served without delay. The default of CatchUpSendRate grows with the
+	// number of processors that Go may use.
 	CatchUpReadRate, CatchUpSendRate int64
-	// CatchUpScans is the number of positions in history that are read in turn. Watchers behind join the nearest of them.
+	// CatchUpScans is the number of positions in history that workers read in turn. Watchers behind
+	// join the nearest of them.
 	CatchUpScans int
 	// CatchUpNear is the number of revisions within which watchers always share a scan.
 	CatchUpNear int64
-	// StreamWatchers is the number of watchers on one stream at which further creates are rejected. StreamWatcherBytes
-	// bounds their memory: 400 bytes each and their keys. Watchers that the hub canceled count until the client cancels
-	// them.
+	// StreamWatchers is the number of watchers on one stream at which the hub rejects further
+	// creates. StreamWatcherBytes bounds their memory: 400 bytes each and their keys. Watchers that
+	// the hub canceled count until the client cancels them.
 	StreamWatchers     int
 	StreamWatcherBytes int64
-	// ProgressInterval is how long a watcher that requested progress notifications may be idle before it receives one; up
-	// to a tenth is added at random, for each stream. At least 100 ms.
+	// ProgressInterval is how long a watcher that requested progress notifications may be idle
+	// before it receives one; the hub adds up to a tenth at random, for each stream. At least 100
+	// ms.
 	ProgressInterval time.Duration
 	// Logger receives messages for operators. By default nothing is logged.
 	Logger *slog.Logger
 
-	slice int // watchers or events that are handled before the hub's lock is released
+	slice int // watchers or events to handle before releasing the hub's lock
 }
 
 const minProgressInterval = 100 * time.Millisecond
 
-// EnsureDefaults returns o with the default in place of every zero.
+// EnsureDefaults returns o with every zero replaced with its default.
 func (o Options) EnsureDefaults() Options {
 	o.RingBytes = cmp.Or(o.RingBytes, 16<<20)
 	o.StreamBytes = cmp.Or(o.StreamBytes, 4<<20)
@@ -119,7 +128,8 @@ func (o Options) Validate() error {
 		}
 	}
 	if o.ProgressInterval < minProgressInterval {
-		errs = append(errs, fmt.Errorf("watch: ProgressInterval %v is below %v", o.ProgressInterval, minProgressInterval))
+		errs = append(errs, fmt.Errorf("watch: ProgressInterval %v is below %v", o.ProgressInterval,
+			minProgressInterval))
 	}
 	return errors.Join(errs...)
 }

@@ -2,12 +2,13 @@ package watch
 
 import "time"
 
-// pacer decides when the matcher pauses, so that events published meanwhile share responses.
+// pacer decides when the matcher pauses, so that events published during the pause share responses.
 //
-// A response costs the member about the same with one event as with ten: most of it is the transport's work for a
-// message and for waking a stream. So each queued response counts as a little work for other goroutines. If that work
-// takes longer than leastPause, the matcher waits until it should be done, before it takes further events. Events after
-// less fan-out, or after a quiet time, are never delayed.
+// A response costs the member about the same with one event as with ten: most of the cost is the
+// transport's work for a message and for waking a stream. So each queued response counts as a
+// little work for other goroutines. If that work takes longer than leastPause, the matcher waits
+// until it should be done, before it takes further events. It never delays events after less
+// fan-out, or after a quiet time.
 type pacer struct {
 	cost, limit time.Duration // of a response, of a pause
 	until       time.Time     // when the queued responses should be sent
@@ -38,7 +39,8 @@ func (p *pacer) add(responses int) {
 	}
 }
 
-// pause waits until p.until, or until there is a token in urgent. It returns false if done is closed.
+// pause waits until p.until, or until there is a token in urgent. It returns false if done is
+// closed.
 func (p *pacer) pause(urgent, done <-chan struct{}) bool {
 	select {
 	case <-done:

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// queueProgress adds a stream to the list that the matcher works through after its batch. mu is held.
+// queueProgress adds a stream to the list that the matcher processes after its batch. mu is held.
 func (h *Hub) queueProgress(s *Stream) {
 	if !s.queuedAsk {
 		s.queuedAsk = true
@@ -15,8 +15,8 @@ func (h *Hub) queueProgress(s *Stream) {
 	}
 }
 
-// forgetProgress removes a stream that is closed from the list: without other streams nothing is
-// matched, and the list would keep it. mu is held.
+// forgetProgress removes a closed stream from the list: without other streams the matcher matches
+// nothing, and the list would keep the stream. mu is held.
 func (h *Hub) forgetProgress(s *Stream) {
 	if s.queuedAsk {
 		h.mu.requests = slices.DeleteFunc(h.mu.requests, func(o *Stream) bool { return o == s })
@@ -24,13 +24,14 @@ func (h *Hub) forgetProgress(s *Stream) {
 	}
 }
 
-// answerProgressRequests answers the requests whose revision is distributed. The matcher is between batches. mu is held.
+// answerProgressRequests answers the requests whose revision has been distributed. The matcher is
+// between batches. mu is held.
 func (h *Hub) answerProgressRequests() {
 	rest := h.mu.requests[:0]
 	for _, s := range h.mu.requests {
 		if s.tickDue {
 			s.tickDue = false
-			if h.tick(s) && s.tickSlot >= 0 { // the rest is not the matcher's work
+			if h.tick(s) && s.tickSlot >= 0 { // leave the rest to runTicks
 				s.tickAt = 0
 				heap.Fix(&h.mu.ticks, int(s.tickSlot))
 				signal(h.tickKick)
@@ -53,8 +54,8 @@ func (h *Hub) answerProgressRequests() {
 	}
 }
 
-// answerProgress queues n notifications for the stream, if all its watchers have caught up (W6). The matcher is between
-// batches. mu is held.
+// answerProgress queues n notifications for the stream, if all its watchers have caught up (W6).
+// The matcher is between batches. mu is held.
 func (h *Hub) answerProgress(s *Stream, n int) {
 	if s.closed || s.active == 0 || s.behind > 0 {
 		return
@@ -72,7 +73,8 @@ func (h *Hub) answerProgress(s *Stream, n int) {
 	}
 }
 
-// addFuture adds a watcher that starts in the future. It forgets those that have ended when they are most. Hub.mu is held.
+// addFuture adds a watcher that starts in the future. It drops ended watchers from the list when
+// they are the majority. Hub.mu is held.
 func (s *Stream) addFuture(w *watcher) {
 	if len(s.future) >= 2*s.active+fewWatchers {
 		s.future = slices.DeleteFunc(s.future, func(w *watcher) bool { return w.dead })
@@ -80,8 +82,9 @@ func (s *Stream) addFuture(w *watcher) {
 	s.future = append(s.future, w)
 }
 
-// startsAfter reports whether an active watcher starts after a revision, at which all others have begun for good. A watcher costs one look
-// in all: a client may ask at any time. Hub.mu is held.
+// startsAfter reports whether an active watcher starts after a revision. Before that it drops other
+// watchers from the list for good, so that each of them costs one check in all: a client may ask at
+// any time. Hub.mu is held.
 func (s *Stream) startsAfter(rev int64) bool {
 	for n := len(s.future); n > 0; n-- {
 		if w := s.future[n-1]; !w.dead && w.start > rev {
@@ -94,28 +97,31 @@ func (s *Stream) startsAfter(rev int64) bool {
 	return false
 }
 
-// ticking is a tick of the progress interval under way: next counts the visits of two rounds to all watchers.
+// ticking is an unfinished tick of the progress interval. It visits all watchers twice; next counts
+// the visits.
 type ticking struct {
 	all  []*watcher
 	next int
 }
 
-// tick notifies the watchers of a stream that had no event since the last tick. It looks at a part of them: if it returns true, it must be
-// called again. The matcher is between batches. mu is held.
+// tick notifies the watchers of a stream that had no event since the last tick. It visits a part of
+// them: if it returns true, the caller must call it again. The matcher is between batches. mu is
+// held.
 func (h *Hub) tick(s *Stream) (more bool) {
 	if s.closed || s.notifies == 0 {
 		s.ticking = nil
 		return false
 	}
 	if s.ticking == nil {
-		s.ticking = &ticking{all: slices.AppendSeq(make([]*watcher, 0, s.watchers.len()), s.watchers.all())}
+		s.ticking = &ticking{all: slices.AppendSeq(make([]*watcher, 0, s.watchers.len()),
+			s.watchers.all())}
 	}
 	t, rev := s.ticking, h.mu.matched
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for end := min(t.next+h.opt.slice, 2*len(t.all)); t.next < end; t.next++ {
 		if t.next >= len(t.all) {
-			// What several watchers have in common is changed when all of them were looked at.
+			// Change the state that several watchers share after visiting all of them.
 			if w := t.all[t.next-len(t.all)]; w.sums != nil {
 				w.sums.active = false
 			}
@@ -219,14 +225,14 @@ func (t tickHeap) Swap(i, j int) {
 	t[i].tickSlot, t[j].tickSlot = int32(i), int32(j)
 }
 
-// Push is for container/heap.
+// Push implements heap.Interface.
 func (t *tickHeap) Push(x any) {
 	s := x.(*Stream)
 	s.tickSlot = int32(len(*t))
 	*t = append(*t, s)
 }
 
-// Pop is for container/heap.
+// Pop implements heap.Interface.
 func (t *tickHeap) Pop() any {
 	old := *t
 	s := old[len(old)-1]

@@ -9,7 +9,7 @@ import (
 // run holds one or more consecutive responses that differ only in the watch id.
 type run struct {
 	id     int64
-	also   []int64 // the further ids. Those of a cohort are shared: its capacity is its length
+	also   []int64 // the further ids. Runs share the ids of a cohort, so the capacity is the length
 	rev    int64
 	events [][]byte
 	bytes  int64 // of one response on the wire
@@ -25,7 +25,7 @@ const (
 	runSize   = int64(unsafe.Sizeof(run{}))
 	idSize    = int64(8)
 	sliceSize = int64(unsafe.Sizeof([]byte(nil)))
-	// answerSize is charged for a created or canceled response.
+	// answerSize is the charge for a created or canceled response.
 	answerSize = runSize + int64(unsafe.Sizeof(Response{}))
 )
 
@@ -34,7 +34,7 @@ func (h *Hub) limit() int64 {
 	return min(h.opt.StreamBytes, (h.opt.MemberBytes-h.queued.Load())/16)
 }
 
-// charge adds n bytes to what the stream holds. mu is held.
+// charge adds n to the bytes that the stream holds. mu is held.
 func (s *Stream) charge(n int64) {
 	s.mu.queued += n
 	s.hub.queued.Add(n)
@@ -62,13 +62,16 @@ func (s *Stream) put(r run) {
 	s.charge(r.charge + idSize*int64(r.len()))
 }
 
-// putEvents appends the chunk for the watcher, in fragments if necessary, and for the watchers also, which must be of its cohort. It
-// reports whether there was room; need is the size that must fit. mu is held.
+// putEvents appends the chunk for the watcher w, in fragments if necessary, and for the watchers
+// with the ids also, which must be of its cohort. It reports whether there was room; need is the
+// size that must fit. mu is held.
 func (s *Stream) putEvents(w *watcher, also []int64, c *chunk) (need int64, ok bool) {
 	if n := len(s.mu.runs); n > s.mu.runHead {
-		// Watchers that get the same bytes one after another share a run. That costs only an id, so there is always room.
+		// Watchers that get the same bytes one after another share a run. That costs only an id, so
+		// there is always room.
 		t := &s.mu.runs[n-1]
-		if t.rev == c.rev && len(t.events) == len(c.events) && &t.events[0] == &c.events[0] && !t.more &&
+		if t.rev == c.rev && len(t.events) == len(c.events) &&
+			&t.events[0] == &c.events[0] && !t.more &&
 			(w.flags&fragment == 0 || !s.splits(c)) {
 			t.also = append(append(t.also, w.id), also...)
 			s.charge(idSize * int64(1+len(also)))
@@ -81,7 +84,8 @@ func (s *Stream) putEvents(w *watcher, also []int64, c *chunk) (need int64, ok b
 		return need, false
 	}
 	s.leaveRound(w)
-	r := run{id: w.id, also: also, rev: c.rev, events: c.events, bytes: c.bytes + headerSize, charge: need - idSize}
+	r := run{id: w.id, also: also, rev: c.rev, events: c.events, bytes: c.bytes + headerSize,
+		charge: need - idSize}
 	if w.flags&fragment == 0 || !s.splits(c) {
 		s.put(r)
 		return need, true
@@ -92,7 +96,8 @@ func (s *Stream) putEvents(w *watcher, also []int64, c *chunk) (need int64, ok b
 			bytes += wireSize(events[n])
 			n++
 		}
-		r.events, r.bytes, r.more = slices.Clone(events[:n]), bytes, n < len(events) // a part would keep all alive
+		// a slice of events would keep all alive
+		r.events, r.bytes, r.more = slices.Clone(events[:n]), bytes, n < len(events)
 		r.charge = runSize + bytes + sliceSize*int64(n)
 		s.put(r)
 		events = events[n:]
@@ -100,7 +105,8 @@ func (s *Stream) putEvents(w *watcher, also []int64, c *chunk) (need int64, ok b
 	return need, true
 }
 
-// splits reports whether the chunk is too large for one response to a watcher with fragments.
+// splits reports whether the chunk is too large for one response to a watcher that requested
+// fragments.
 func (s *Stream) splits(c *chunk) bool {
 	return len(c.events) > 1 && c.bytes+headerSize >= s.hub.opt.FragmentBytes
 }
@@ -133,8 +139,8 @@ func (s *Stream) wakeSender() {
 	}
 }
 
-// signal reports the stream, or gives the sender in Next a token. A token of an earlier call wakes it as well. mu is held, or
-// the caller has changed waiting to false.
+// signal reports the stream to its Ready, or gives the sender in Next a token. A token of an
+// earlier call wakes the sender as well. mu is held, or the caller has changed waiting to false.
 func (s *Stream) signal() {
 	if s.mu.ready != nil { // not changed since the first call of Take
 		s.mu.ready.Add(s.mu.owner)
@@ -146,11 +152,11 @@ func (s *Stream) signal() {
 	}
 }
 
-// Next waits until responses are queued, appends them to dst in order and returns it. It returns at most approximately
-// Options.NextBytes at once, and all queued responses if they are less.
+// Next waits until responses are queued, appends them to dst in order and returns it. It returns at
+// most approximately Options.NextBytes at once, or all queued responses if they are smaller.
 //
-// The error is ErrClosed when the stream or the hub is closed, or that of ctx. dst is then returned unchanged, and calls
-// of Create, Cancel and Refuse that wait for answers to be sent continue.
+// The error is ErrClosed when the stream or the hub is closed, or ctx's. Next then returns dst
+// unchanged, and calls of Create, Cancel and Refuse that wait for answers to be sent continue.
 func (s *Stream) Next(ctx context.Context, dst []Response) ([]Response, error) {
 	s.mu.Lock()
 	if s.wake == nil {
@@ -181,9 +187,11 @@ func (s *Stream) Next(ctx context.Context, dst []Response) ([]Response, error) {
 	}
 }
 
-// next notes that what was taken last is sent, and takes what is queued, at most approximately the given number of bytes. If that
-// is nothing, the sender is waiting from now on. together says whether watchers with the same response are in one.
-func (s *Stream) next(dst []Response, most int64, together bool) (_ []Response, waiting bool, err error) {
+// next counts the responses of the last call as sent, and takes queued responses, at most
+// approximately the given number of bytes. If there are none, the sender is waiting from now on.
+// together says whether watchers with the same response share one.
+func (s *Stream) next(dst []Response, most int64, together bool) (_ []Response,
+	waiting bool, err error) {
 	s.mu.Lock()
 	s.mu.gone = false
 	s.charge(-s.mu.inflight)
@@ -208,7 +216,8 @@ func (s *Stream) next(dst []Response, most int64, together bool) (_ []Response, 
 	return dst, waiting, err
 }
 
-// take moves responses of at most approximately the given number of bytes from the queue to dst. mu is held.
+// take moves responses of at most approximately the given number of bytes from the queue to dst. mu
+// is held.
 func (s *Stream) take(dst []Response, most int64, together bool) []Response {
 	q := &s.mu
 	answers := q.answers
@@ -222,7 +231,8 @@ func (s *Stream) take(dst []Response, most int64, together bool) []Response {
 			dst = append(dst, *r.answer)
 			q.answers--
 		} else {
-			a := Response{WatchID: r.id, Also: r.also[: n-1 : n-1], Revision: r.rev, Events: r.events, Fragment: r.more}
+			a := Response{WatchID: r.id, Also: r.also[: n-1 : n-1], Revision: r.rev,
+				Events: r.events, Fragment: r.more}
 			if together {
 				dst = append(dst, a)
 			} else {
@@ -248,7 +258,7 @@ func (s *Stream) take(dst []Response, most int64, together bool) []Response {
 	if q.answers < answers {
 		q.room.Broadcast()
 		if len(q.runs) == 0 {
-			q.runs = nil // watchers are seldom created, and may have no event for long
+			q.runs = nil // clients rarely create watchers, and a watcher may have no event for long
 		}
 	}
 	return dst

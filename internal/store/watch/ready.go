@@ -2,8 +2,8 @@ package watch
 
 import "sync"
 
-// Ready collects the streams that have responses, for one goroutine that serves many streams. A stream that was given to it by
-// Stream.NotifyReady is reported once after each call of Take that returned nothing.
+// Ready collects the streams that have responses, for one goroutine that serves many streams. After
+// Stream.NotifyReady it reports a stream once after each call of Take that returned nothing.
 type Ready struct {
 	wake chan struct{} // one token: owners is not empty
 	mu   struct {
@@ -15,7 +15,7 @@ type Ready struct {
 // NewReady returns an empty collection.
 func NewReady() *Ready { return &Ready{wake: make(chan struct{}, 1)} }
 
-// Add reports streams by their owners. It never waits.
+// Add reports the streams of these owners. It never waits.
 func (r *Ready) Add(owners ...any) {
 	if len(owners) == 0 {
 		return
@@ -29,7 +29,8 @@ func (r *Ready) Add(owners ...any) {
 	}
 }
 
-// Wait waits for streams, and appends the owners of all that were reported to dst. It returns false if stop is closed.
+// Wait waits for reported streams, and appends their owners to dst. It returns false if stop is
+// closed.
 func (r *Ready) Wait(stop <-chan struct{}, dst []any) ([]any, bool) {
 	for {
 		select {
@@ -49,9 +50,9 @@ func (r *Ready) Wait(stop <-chan struct{}, dst []any) ([]any, bool) {
 	}
 }
 
-// NotifyReady lets r report the stream as owner instead of waking a sender in Next: when there is something to take after this
-// call, and after each call of Take that has returned nothing. It must be called before anything else, and Take instead of Next
-// from then on.
+// NotifyReady lets r report the stream as owner instead of waking a sender in Next: when there is
+// something to take after this call, and after each call of Take that has returned nothing. The
+// caller must call it before anything else, and from then on Take instead of Next.
 func (s *Stream) NotifyReady(r *Ready, owner any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,8 +64,9 @@ func (s *Stream) NotifyReady(r *Ready, owner any) {
 	s.mu.waiting = true
 }
 
-// Take is Next without waiting, for at most approximately the given number of bytes. Watchers that get the same response share one.
-// The error is ErrClosed when the stream or the hub is closed; the stream is reported then too.
+// Take returns queued responses as Next does, but never waits, and returns at most approximately
+// the given number of bytes. Watchers that get the same response share one. The error is ErrClosed
+// when the stream or the hub is closed; the Ready reports the stream then too.
 func (s *Stream) Take(dst []Response, most int64) ([]Response, error) {
 	dst, _, err := s.next(dst, most, true)
 	return dst, err

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Revoke cancels the watchers for whose range refuse returns a reason, in the order of their ids and after what is
-// already queued for them. It may be called from any goroutine, and does not wait for the client. Watchers that are
-// created meanwhile may be left out.
+// Revoke cancels the watchers for whose range refuse returns a reason, in the order of their ids
+// and after the responses already queued for them. Any goroutine may call it. It does not wait for
+// the client, and may miss watchers that are created during the call.
 func (s *Stream) Revoke(refuse func(key, end []byte) (reason string)) {
 	h := s.hub
 	h.mu.Lock()
@@ -29,7 +29,8 @@ func (s *Stream) Revoke(refuse func(key, end []byte) (reason string)) {
 		if !w.dead && !s.closed {
 			s.mu.Lock()
 			h.endWatcher(w)
-			s.putAnswer(Response{WatchID: w.id, Revision: h.revision(), Canceled: true, Reason: reason})
+			s.putAnswer(Response{WatchID: w.id, Revision: h.revision(), Canceled: true,
+				Reason: reason})
 			s.mu.Unlock()
 			h.counts.revoked.Add(1)
 		}

@@ -19,16 +19,16 @@ type entry struct {
 	gap bool
 }
 
-// hold keeps back the revisions after the one that was the newest published when it began.
+// hold keeps back the revisions after rev, the newest published one when it began.
 type hold struct{ number, rev int64 }
 
-// ring passes published events to the matcher. It is bounded in bytes. When it is full, all entries are replaced by a
-// gap.
+// ring passes published events to the matcher. Its size in bytes is bounded. When it is full, a gap
+// replaces all entries.
 type ring struct {
 	limit int64
 	// kick wakes the matcher, urgent ends its pause because the ring fills; each holds one token.
 	kick, urgent chan struct{}
-	// published is written under mu: a reader that holds mu never sees it ahead of entries.
+	// published changes only under mu: a reader that holds mu never sees it ahead of entries.
 	published atomic.Int64
 
 	mu struct {
@@ -37,12 +37,14 @@ type ring struct {
 		head      int
 		bytes     int64
 		overflows int64
-		// followed: there are streams. Otherwise revisions are counted, and the matcher is not woken.
+		// followed: there are streams. Otherwise publish only counts revisions, and does not wake
+		// the matcher.
 		followed bool
-		// holds are the calls of withhold that were not released, oldest first; withheld counts all calls.
+		// holds has the calls of withhold that are not released, oldest first; withheld counts all
+		// calls.
 		holds    []hold
 		withheld int64
-		// skipped is the revision up to which a gap was taken whose rest is kept back.
+		// skipped is the revision up to which the matcher has taken a gap whose rest is kept back.
 		skipped int64
 	}
 }
@@ -90,8 +92,8 @@ func (r *ring) publish(rev int64, events []kv.Event) {
 	}
 }
 
-// follow sets whether publish keeps events, and returns the newest revision that was published before. Holds end: no watcher
-// is older.
+// follow sets whether publish keeps events, and returns the newest revision that was published
+// before. It ends all holds, because no watcher is older.
 func (r *ring) follow(followed bool) (published int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,7 +110,7 @@ func (r *ring) reset(rev int64) {
 	signal(r.kick)
 }
 
-// withhold keeps back what is published from now on, until release.
+// withhold keeps back the events published from now on, until release.
 func (r *ring) withhold() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,7 +120,7 @@ func (r *ring) withhold() {
 	}
 }
 
-// holdCount returns how often withhold was called.
+// holdCount returns the number of calls of withhold.
 func (r *ring) holdCount() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,7 +142,7 @@ func (r *ring) deliverable() int64 {
 	return min(r.published.Load(), r.end())
 }
 
-// end returns the revision up to which nothing is kept back. mu is held.
+// end returns the revision up to which no hold keeps anything back. mu is held.
 func (r *ring) end() int64 {
 	if len(r.mu.holds) == 0 {
 		return math.MaxInt64
@@ -156,7 +158,7 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// replace replaces all entries by a gap. mu is held.
+// replace replaces all entries with a gap. mu is held.
 func (r *ring) replace(rev int64) {
 	clear(r.mu.entries)
 	r.mu.entries, r.mu.head, r.mu.bytes = r.mu.entries[:0], 0, 0
@@ -174,15 +176,19 @@ func (r *ring) append(e entry) {
 	r.mu.bytes += e.bytes
 }
 
-// take removes the oldest entry, and following ones as long as all have at most maxBytes together. They become one entry,
-// whose events are in buf. more reports whether entries are left. Entries that are kept back count as not there.
+// take removes the oldest entry, and following ones as long as all have at most maxBytes together.
+// They become one entry, whose events are in buf. more reports whether entries are left. take
+// ignores entries that are kept back.
 func (r *ring) take(buf *[]kv.Event, maxBytes int64) (e entry, ok, more bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	end := r.end()
-	next := func() bool { return r.mu.head < len(r.mu.entries) && r.mu.entries[r.mu.head].last <= end }
+	next := func() bool {
+		return r.mu.head < len(r.mu.entries) &&
+			r.mu.entries[r.mu.head].last <= end
+	}
 	if !next() {
-		// A gap that begins before what is kept back is taken up to there.
+		// If a gap begins before the revisions that are kept back, take its part before them.
 		if r.mu.head < len(r.mu.entries) && r.mu.entries[r.mu.head].gap && r.mu.skipped < end {
 			r.mu.skipped = end
 			return entry{last: end, gap: true}, true, false
@@ -210,7 +216,7 @@ func (r *ring) take(buf *[]kv.Event, maxBytes int64) (e entry, ok, more bool) {
 	return e, true, next()
 }
 
-// pop removes the oldest entry; there is one. mu is held.
+// pop removes the oldest entry. There must be one. mu is held.
 func (r *ring) pop() entry {
 	e := r.mu.entries[r.mu.head]
 	r.mu.entries[r.mu.head] = entry{}

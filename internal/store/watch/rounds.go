@@ -2,29 +2,38 @@ package watch
 
 // # Watchers without room
 //
-// A watcher whose events do not fit into the queue of its stream is parked. If the others of the stream could fill the queue as before,
-// one that always has events would keep the queue full, and the parked watcher would starve. The rule:
+// A watcher whose events do not fit into the queue of its stream is parked. If the others of the
+// stream could fill the queue as before, a watcher that always has events would keep the queue
+// full, and the parked watcher would starve. The rule:
 //
-//  1. Park. A parked watcher waits until the queue falls to a level at which its response fits: Stream.mu.resumeAt, the lowest of all
-//     that are parked. While watchers are parked, no events raise the queue above that level. So it falls.
-//  2. Round. When the queue has fallen to the level, the parked watchers are the members of a round, and go to the workers.
-//     A member may fill the queue up to the limit of the stream. The other watchers may fill it up to the level of the round,
-//     Stream.mu.level. If they have no room they are parked and wait for the end of the round.
-//  3. Leave. A member leaves the round when events of it are queued, when it is live again, or when it ends.
-//  4. Retry. A member whose response does not fit, because other members were first or because the limit has fallen, waits for an
-//     empty queue. From then on the level is 0: nothing but members fills the queue.
+//  1. Park. A parked watcher waits until the queue falls to a level at which its response fits:
+//     Stream.mu.resumeAt, the lowest level of all parked watchers. While watchers are parked, no
+//     events raise the queue above that level. So the queue falls.
+//  2. Round. When the queue has fallen to the level, the parked watchers are the members of a
+//     round, and go to the workers. A member may fill the queue up to the limit of the stream. The
+//     other watchers may fill it up to the level of the round, Stream.mu.level. A watcher without
+//     room is parked and waits for the end of the round.
+//  3. Leave. A member leaves the round when its events are queued, when it is live again, or when
+//     it ends.
+//  4. Retry. A member whose response does not fit, because other members were first or because the
+//     limit has fallen, waits for an empty queue. From then on the level is 0: only members fill
+//     the queue.
 //
-// An empty queue has room for any response. So whenever the queue becomes empty, at least one of the members that wait for that leaves
-// the round, and a round of n members needs n+1 fillings of the queue at most. A parked watcher is in the next round: it is served after
-// two rounds at most (W12). One response that is larger than the limit is a special case only in that its level is 0.
+// An empty queue has room for any response. So whenever the queue becomes empty, at least one of
+// the members that wait for an empty queue leaves the round, and a round of n members fills the
+// queue at most n+1 times. A parked watcher is in the next round: it is served after at most two
+// rounds (W12). One response that is larger than the limit is a special case only in that its level
+// is 0.
 //
-// To share the last run of the queue is always allowed: it costs eight bytes and makes the queue no longer. Answers are queued always:
-// the budget does not bound them. Progress notifications are not queued while watchers have no room.
+// A watcher may always share the last run of the queue: this costs eight bytes and does not make
+// the queue longer. The hub always queues answers: the budget does not bound them. It queues no
+// progress notifications while watchers have no room.
 //
-// No stream gets stuck (W7). Parked watchers outside a round wait for the queue to fall. A round waits for its members: those that are
-// with the workers leave it without the sender's help or are parked, and those that are parked wait for an empty queue. When the last
-// one leaves, a response or an answer of it is queued, and the sender's next call looks at the parked watchers. A member that becomes
-// live without a response (leaveLive) looks itself.
+// No stream gets stuck (W7). Parked watchers outside a round wait for the queue to fall. A round
+// waits for its members: members that the workers have leave it without the sender's help or are
+// parked, and parked members wait for an empty queue. When the last member leaves, its response or
+// answer is queued, and the sender's next call checks the parked watchers. When a member becomes
+// live without a response, leaveLive checks them.
 
 // hasRoom reports whether n bytes of events for w may be queued. mu is held.
 func (s *Stream) hasRoom(w *watcher, n int64) bool {
@@ -39,7 +48,8 @@ func (s *Stream) hasRoom(w *watcher, n int64) bool {
 	return s.fits(n)
 }
 
-// crammed reports whether watchers of the stream have had no room and were not served since. mu is held.
+// crammed reports whether watchers of the stream had no room and have not been served since. mu is
+// held.
 func (s *Stream) crammed() bool { return s.mu.members > 0 || s.mu.resumeAt >= 0 }
 
 // leaveRound ends the membership of w, if it has one. mu is held.
@@ -77,7 +87,8 @@ func (h *Hub) park(w *watcher, need int64) {
 	h.resume(s) // the sender may have been faster
 }
 
-// resume gives the parked watchers of a stream to the workers if they may continue. Both locks are held.
+// resume hands the parked watchers of a stream to the workers if they may continue. Both locks are
+// held.
 func (h *Hub) resume(s *Stream) {
 	switch {
 	case !s.resumes():
@@ -115,7 +126,8 @@ func (h *Hub) leaveLive(w *watcher) {
 	}
 }
 
-// removeParked removes a watcher that ends from the list of those that wait for room. Both locks are held.
+// removeParked removes a watcher that ends from the list of watchers that wait for room. Both locks
+// are held.
 func (s *Stream) removeParked(w *watcher) {
 	if w.place == inRetrying {
 		s.retrying.remove(w)

@@ -34,7 +34,8 @@ type StreamStats struct {
 	Client  string
 	User    string
 	Created time.Time
-	// QueuedBytes and QueuedResponses count the responses that were not sent yet; bytes in flight count.
+	// QueuedBytes and QueuedResponses count the responses that are not sent yet; QueuedBytes
+	// includes bytes in flight.
 	QueuedBytes     int64
 	QueuedResponses int
 	Watchers        []WatcherStats // by id
@@ -48,13 +49,13 @@ type WatcherStats struct {
 	NoPut, NoDelete                  bool
 	PrevKV, ProgressNotify, Fragment bool
 	State                            State
-	// Next is the first revision that was not queued for the watcher yet, Lag the number of
-	// published revisions from there on.
+	// Next is the first revision that is not queued for the watcher yet, Lag the number of
+	// published revisions from Next on.
 	Next, Lag int64
-	// QueuedBytes is the size of its queued responses. Watchers of one stream share events, so the sum may be more than
-	// the stream holds.
+	// QueuedBytes is the size of its queued responses. Watchers of one stream share events, so the
+	// sum may be more than the stream holds.
 	QueuedBytes int64
-	// Events and Bytes count what the sender has taken since creation.
+	// Events and Bytes count what the sender has taken for the watcher since its creation.
 	Events, Bytes int64
 	Created       time.Time
 }
@@ -76,8 +77,9 @@ func (w *WatcherStats) Options() []string {
 	return list
 }
 
-// Stats describes every stream and watcher, streams in the order of their opening. It takes the
-// hub's lock for one stream at a time, so the streams are of slightly different moments.
+// Stats describes every stream and watcher, the streams in the order in which they were opened. It
+// takes the hub's lock for one stream at a time, so it shows the streams at slightly different
+// moments.
 func (h *Hub) Stats() Stats {
 	h.mu.Lock()
 	st := Stats{Revision: h.ring.published.Load(), Matched: h.distributed()}
@@ -89,7 +91,8 @@ func (h *Hub) Stats() Stats {
 	slices.SortFunc(streams, func(a, b *Stream) int { return cmp.Compare(a.id, b.id) })
 	for _, s := range streams {
 		if stats, ok := s.stats(); ok {
-			slices.SortFunc(stats.Watchers, func(a, b WatcherStats) int { return cmp.Compare(a.ID, b.ID) })
+			slices.SortFunc(stats.Watchers,
+				func(a, b WatcherStats) int { return cmp.Compare(a.ID, b.ID) })
 			st.Streams = append(st.Streams, stats)
 		}
 	}

@@ -6,41 +6,44 @@ import (
 	"time"
 )
 
-// Stream holds the watchers of one client and the queue of responses to it. The package comment says which methods
-// may be called concurrently. A member may have very many that do nothing: it is kept small.
+// Stream holds the watchers of one client and the queue of responses to it. The package comment
+// says which methods may be called concurrently. A member may have very many idle streams: keep the
+// struct small.
 type Stream struct {
 	hub     *Hub
 	id      uint64
 	info    StreamInfo
-	created int64         // Unix time in nanoseconds
-	wake    chan struct{} // one token, for the sender in Next; nil before the first call. Guarded by mu until then.
-	done    chan struct{} // closed by Close; the same
+	created int64 // Unix time in nanoseconds
+	// one token, for the sender in Next; nil before the first call. Guarded by mu until then.
+	wake chan struct{}
+	done chan struct{} // closed by Close; nil and guarded like wake
 
 	// Guarded by Hub.mu.
-	watchers watcherSet // with those that the hub canceled, until the client cancels them
+	watchers watcherSet // including watchers that the hub canceled, until the client cancels them
 	held     int64      // approximate memory of watchers
 	nextID   int64
 	active   int // watchers that are not canceled
 	behind   int // active watchers that are not live
-	// future are the watchers that started later than what was distributed. Those that have begun since, or have ended, leave it when
-	// somebody asks.
+	// future holds the watchers that started above the distributed revision. startsAfter and
+	// addFuture drop watchers that have begun since, or have ended.
 	future []*watcher
 	// pending are watchers that wait for a scan; queued: the stream is in Hub.mu.pending.
 	queued  bool
 	closed  bool
 	pending list
-	// parked are watchers that wait for room, retrying those of a round: see rounds.go.
+	// parked holds watchers that wait for room, retrying the ones of a round: see rounds.go.
 	parked, retrying list
-	// turns is the cost of catch-up in the scans that serve only this stream.
+	// turns holds the cost of catch-up in the scans that serve only this stream.
 	turns turns
-	// asks is the number of progress requests that wait until matched reaches askRev. tickDue: a tick of the progress
-	// interval waits until the matcher is between batches. queuedAsk: the stream is in Hub.mu.requests.
+	// asks is the number of progress requests that wait until matched reaches askRev. tickDue: a
+	// tick of the progress interval waits until the matcher is between batches. queuedAsk: the
+	// stream is in Hub.mu.requests.
 	asks      int32
 	tickDue   bool
 	queuedAsk bool
 	askRev    int64
-	// The progress interval: notifies is the number of watchers with it, tickAt the time of the next tick, after Hub.began, if the
-	// stream is in Hub.mu.ticks (tickSlot >= 0).
+	// The progress interval: notifies is the number of watchers with it, tickAt the time of the
+	// next tick, after Hub.began, if the stream is in Hub.mu.ticks (tickSlot >= 0).
 	interval time.Duration
 	tickAt   time.Duration
 	notifies int32
@@ -51,24 +54,26 @@ type Stream struct {
 		sync.Mutex
 		runs     []run // runs[runHead:] are queued
 		runHead  int
-		queued   int64  // bytes in the queue and in flight
-		inflight int64  // bytes that Next returned last
-		answers  int    // created and canceled responses queued
-		resumeAt int64  // parked watchers wait until queued falls to this value; -1 if none are parked
-		level    int64  // while there are members: up to where others may fill the queue
+		queued   int64 // bytes in the queue and in flight
+		inflight int64 // bytes that Next returned last
+		answers  int   // created and canceled responses queued
+		// parked watchers wait until queued falls to this value; -1 if none are parked
+		resumeAt int64
+		level    int64  // while the round has members: the level to which others may fill the queue
 		members  int    // watchers of the round, see rounds.go
 		retry    bool   // members are parked in retrying
 		ended    uint64 // watchers that have ended
 		waiting  bool   // the sender waits in Next, or Take has returned nothing
 		gone     bool   // Next failed and was not called again
 		closed   bool
-		room     room   // answers were taken, or none will be taken
-		ready    *Ready // reports the stream as owner when there are responses for Take; nil with Next
-		owner    any
+		room     room // answers were taken, or the sender will take none
+		// reports the stream as owner when there are responses for Take; nil with Next
+		ready *Ready
+		owner any
 	}
 }
 
-// room is a condition that exists when somebody has waited for it.
+// room is a condition that is allocated when somebody first waits for it.
 type room struct{ *sync.Cond }
 
 // wait waits with a lock that is held.
@@ -79,7 +84,7 @@ func (r *room) wait(mu *sync.Mutex) {
 	r.Cond.Wait()
 }
 
-// Broadcast wakes those who wait.
+// Broadcast wakes all waiters.
 func (r *room) Broadcast() {
 	if r.Cond != nil {
 		r.Cond.Broadcast()
@@ -106,7 +111,8 @@ func (h *Hub) NewStream(info StreamInfo) *Stream {
 	return s
 }
 
-// answer queues a response that is neither events nor progress. Hub.mu is held, or the order does not matter.
+// answer queues a response without events that is not progress. Hub.mu is held, or the order does
+// not matter.
 func (s *Stream) answer(r Response) {
 	s.mu.Lock()
 	s.putAnswer(r)
@@ -129,12 +135,13 @@ func (s *Stream) Refuse(reason string) {
 }
 
 func (s *Stream) refuse(reason string) {
-	s.answer(Response{WatchID: InvalidID, Revision: s.hub.revision(), Created: true, Canceled: true, Reason: reason})
+	s.answer(Response{WatchID: InvalidID, Revision: s.hub.revision(), Created: true, Canceled: true,
+		Reason: reason})
 }
 
 // Create adds a watcher. The outcome is a response: created, or created and canceled with
 // InvalidID and a reason; a watcher that starts below the compact revision is created and then
-// canceled. Without an outcome it returns false: rights have changed since r.Withheld was read.
+// canceled. It returns false, without a response, if rights have changed since r.Withheld was read.
 func (s *Stream) Create(r CreateRequest) bool {
 	s.awaitRoom()
 	h := s.hub
@@ -142,7 +149,8 @@ func (s *Stream) Create(r CreateRequest) bool {
 		s.refuse(ReasonCompacted)
 		return true
 	}
-	w := &watcher{stream: s, id: r.ID, start: r.StartRev, created: time.Now().UnixNano(), quiet: true, flags: r.flags()}
+	w := &watcher{stream: s, id: r.ID, start: r.StartRev, created: time.Now().UnixNano(),
+		quiet: true, flags: r.flags()}
 	w.key, w.end = r.span()
 	if w.end != "" && w.key >= w.end {
 		s.refuse(ReasonEmptyRange)
@@ -152,7 +160,7 @@ func (s *Stream) Create(r CreateRequest) bool {
 
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// A Withhold from now on is followed by a review that finds the watcher.
+	// The review after any later Withhold finds the watcher.
 	if r.Withheld < h.ring.holdCount() {
 		return s.closed
 	}
@@ -162,15 +170,17 @@ func (s *Stream) Create(r CreateRequest) bool {
 	return true
 }
 
-// create adds a watcher, whose id is 0 if the hub chooses it. Hub.mu is held.
+// create adds a watcher. Its id is 0 if the hub should choose one. Hub.mu is held.
 func (s *Stream) create(w *watcher, compacted int64) {
 	h := s.hub
 	if s.watchers.len() >= h.opt.StreamWatchers {
-		s.refuse(fmt.Sprintf("%s (limit %d): cancel some or open another stream", ReasonTooMany, h.opt.StreamWatchers))
+		s.refuse(fmt.Sprintf("%s (limit %d): cancel some or open another stream", ReasonTooMany,
+			h.opt.StreamWatchers))
 		return
 	}
 	if s.held+w.size() > h.opt.StreamWatcherBytes {
-		s.refuse(fmt.Sprintf("%s (limit %d bytes): cancel some or open another stream", ReasonTooLarge, h.opt.StreamWatcherBytes))
+		s.refuse(fmt.Sprintf("%s (limit %d bytes): cancel some or open another stream",
+			ReasonTooLarge, h.opt.StreamWatcherBytes))
 		return
 	}
 	if w.id == 0 {
@@ -241,9 +251,9 @@ func (r *CreateRequest) flags() flags {
 	return f
 }
 
-// Cancel ends a watcher and queues a canceled response after what is already queued for it.
-// An id that the stream does not know is ignored. The id of a watcher that the hub canceled is
-// known until it is canceled here.
+// Cancel ends a watcher and queues a canceled response after the responses already queued for it.
+// It ignores an id that the stream does not know. The stream knows the id of a watcher that the hub
+// canceled until the client cancels it here.
 func (s *Stream) Cancel(id int64) {
 	s.awaitRoom()
 	h := s.hub
@@ -261,8 +271,8 @@ func (s *Stream) Cancel(id int64) {
 	s.mu.Unlock()
 }
 
-// endWatcher removes a watcher from its group or list. Both locks are held. Unless the stream ends, the caller queues an
-// answer, which W7 needs if the watcher was the last of a round.
+// endWatcher removes a watcher from its group or list. Both locks are held. Unless the stream ends,
+// the caller queues an answer, which W7 needs if the watcher was the last of a round.
 func (h *Hub) endWatcher(w *watcher) {
 	if w.dead {
 		return
@@ -297,8 +307,9 @@ func (h *Hub) endWatcher(w *watcher) {
 	}
 }
 
-// Progress requests a notification with InvalidID that holds for all watchers of the stream. The request is dropped if
-// one of them is behind or waits for a future revision, or if there are none.
+// Progress requests a notification with InvalidID that holds for all watchers of the stream. The
+// hub drops the request if a watcher is behind or waits for a future revision, or if there are no
+// watchers.
 func (s *Stream) Progress() {
 	h := s.hub
 	h.mu.Lock()
@@ -316,8 +327,8 @@ func (s *Stream) Progress() {
 	h.queueProgress(s)
 }
 
-// Close ends the stream and its watchers. Next returns ErrClosed. It may be called from any
-// goroutine, and more than once.
+// Close ends the stream and its watchers. Next returns ErrClosed. Any goroutine may call it, and
+// more than once.
 func (s *Stream) Close() {
 	h := s.hub
 	h.mu.Lock()
@@ -331,7 +342,7 @@ func (s *Stream) Close() {
 	h.stopTicks(s)
 	s.mu.Lock()
 	s.mu.closed = true
-	done := s.done // one that Next makes from now on it closes itself
+	done := s.done // if Next makes one from now on, it closes it itself
 	s.charge(-s.mu.queued)
 	s.mu.inflight, s.mu.runs, s.mu.runHead, s.mu.answers = 0, nil, 0, 0
 	s.mu.room.Broadcast()

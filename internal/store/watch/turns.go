@@ -5,23 +5,26 @@ import (
 	"time"
 )
 
-// Catch-up is shared between streams first, then between the watchers of a stream. A stream with many watchers behind
-// has scans of its own, whose cost is counted together. All other streams share scans, so that a reconnect storm costs
-// few passes over history. The scan whose turns have cost least has the next turn.
+// Catch-up is shared between streams first, then between the watchers of a stream. A stream with
+// many watchers behind has separate scans, whose costs add up. All other streams share scans, so
+// that a reconnect storm costs few passes over history. The scan whose turns have cost least has
+// the next turn.
 
 const (
 	// fewBehind is the number of watchers behind up to which a stream shares scans with others.
 	fewBehind = 64
-	// placeAtOnce is how many watchers of a stream are added to scans before those of another stream.
+	// placeAtOnce is the number of watchers of a stream to add to scans before the next stream's
+	// turn.
 	placeAtOnce = 64
 	// turnCost is the fixed cost of a turn, in nanoseconds.
 	turnCost = 100_000
 )
 
-// turns holds the cost of one scan, or of all scans of one stream, in nanoseconds at the rates of the options.
+// turns holds the cost of one scan, or of all scans of one stream, in nanoseconds at the rates of
+// the options.
 type turns struct{ spent int64 }
 
-// ownScans returns s if it has scans of its own, otherwise nil. mu is held.
+// ownScans returns s if s has separate scans, otherwise nil. mu is held.
 func (h *Hub) ownScans(s *Stream) *Stream {
 	if s.behind <= fewBehind {
 		return nil
@@ -32,8 +35,8 @@ func (h *Hub) ownScans(s *Stream) *Stream {
 	return s
 }
 
-// addScan adds a new scan, only for one stream if only is not nil. Its cost starts at that of the others, so that it has
-// no advantage over them. mu is held.
+// addScan adds a new scan, only for one stream if only is not nil. Its cost starts at the cost of
+// the others, so that it has no advantage over them. mu is held.
 func (h *Hub) addScan(g *group, only *Stream) {
 	g.only, g.turns = only, &turns{}
 	if only != nil {
@@ -43,8 +46,8 @@ func (h *Hub) addScan(g *group, only *Stream) {
 	h.mu.scans = append(h.mu.scans, g)
 }
 
-// scansOf returns the number of scans that serve only this stream, or many streams if it is nil, and the number of scans
-// that serve only one other stream. mu is held.
+// scansOf returns the number of scans that serve only this stream, or many streams if it is nil,
+// and the number of scans that serve only one other stream. mu is held.
 func (h *Hub) scansOf(only *Stream) (own, others int) {
 	for _, list := range [][]*group{h.mu.scans, h.mu.reading} {
 		for _, g := range list {
@@ -58,14 +61,15 @@ func (h *Hub) scansOf(only *Stream) (own, others int) {
 	return own, others
 }
 
-// crowded reports whether there are so many scans of a kind that watchers join distant ones: CatchUpScans, and four times
-// as many for all streams with scans of their own. mu is held.
+// crowded reports whether there are so many scans of a kind that watchers join distant ones:
+// CatchUpScans, and four times as many for all streams with separate scans. mu is held.
 func (h *Hub) crowded(only *Stream) bool {
 	own, others := h.scansOf(only)
 	return own >= h.opt.CatchUpScans || only != nil && own+others >= 4*h.opt.CatchUpScans
 }
 
-// takeScan removes the waiting scan whose turn is next. There is one. mu is held.
+// takeScan removes and returns the waiting scan whose turn is next. At least one must wait. mu is
+// held.
 func (h *Hub) takeScan() *group {
 	best := 0
 	for i, g := range h.mu.scans {
@@ -79,10 +83,13 @@ func (h *Hub) takeScan() *group {
 	return g
 }
 
-// chargeTurn counts the cost of a turn: bytes read, and bytes queued for the stream that the scan serves. mu is held.
+// chargeTurn counts the cost of a turn: bytes read, and bytes queued for the stream that the scan
+// serves. mu is held.
 func (h *Hub) chargeTurn(g *group, read, delivered int64) {
-	cost := max(float64(read)/float64(h.opt.CatchUpReadRate), float64(delivered)/float64(h.opt.CatchUpSendRate))
+	cost := max(float64(read)/float64(h.opt.CatchUpReadRate),
+		float64(delivered)/float64(h.opt.CatchUpSendRate))
 	ns := turnCost + int64(cost*float64(time.Second))
 	g.turns.spent += ns
-	h.mu.spent += ns / int64(1+len(h.mu.scans)) // so that new scans do not always have the next turn
+	// so that new scans do not always have the next turn
+	h.mu.spent += ns / int64(1+len(h.mu.scans))
 }

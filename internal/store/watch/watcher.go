@@ -23,11 +23,11 @@ const (
 	inGroup                 // watcher.group: live, or behind with a scan
 	inPending               // Stream.pending: behind, waiting for a worker
 	inParked                // Stream.parked: behind, waiting for room in the queue
-	inRetrying              // Stream.retrying: the same, a member of the round
+	inRetrying              // Stream.retrying: the same, as a member of the round
 )
 
-// watcher is one watcher. A stream may have very many; keep it small. What a delivery uses comes first: it is in one line of the
-// processor's caches.
+// watcher is one watcher. A stream may have very many; keep it small. The fields that a delivery
+// uses come first, so that they share one cache line.
 type watcher struct {
 	// Fixed at creation.
 	stream *Stream
@@ -38,17 +38,19 @@ type watcher struct {
 	quiet  bool // no event since the last progress tick
 	member bool // of the stream's round, see rounds.go
 
-	// dead is set once, under both locks, and read under either: nothing may be queued any more.
+	// dead says that nothing may be queued any more. It is set once, under both locks, and read
+	// under either.
 	dead bool
-	// stalled: the queue had no room for this batch. Owned by the goroutine that delivers to the watcher.
+	// stalled: the queue had no room for this batch. Owned by the goroutine that delivers to the
+	// watcher.
 	stalled bool
 
-	// Guarded by Hub.mu. The owner of the group reads next without it.
+	// Guarded by Hub.mu. The owner of the group reads next without the lock.
 	place place
-	next  int64 // see doc.go; in a group, the greater of this and the group's position counts
+	next  int64 // see doc.go; in a group, the greater of next and the group's position counts
 
 	// Guarded by Stream.mu.
-	events, bytes int64 // queued since creation, without those in sums
+	events, bytes int64 // queued since creation, not counting sums
 	sums          *sums // of the last cohort, nil if there was none
 
 	// Guarded by Hub.mu.
@@ -63,7 +65,8 @@ type watcher struct {
 	created  int64 // Unix time in nanoseconds
 }
 
-// watcherSize is the approximate memory of a watcher without its keys, but with its places in maps and lists.
+// watcherSize is the approximate memory of a watcher without its keys, but with its places in maps
+// and lists.
 const watcherSize = 400
 
 // size returns the approximate memory of the watcher.

@@ -2,13 +2,14 @@ package watch
 
 import "iter"
 
-// watcherSet is the watchers of a stream by their id. Very many streams may have a watcher or two: these need no map.
+// watcherSet holds the watchers of a stream by id. Very many streams have only a watcher or two and
+// need no map.
 type watcherSet struct {
 	few  []*watcher // all, while byID is nil
 	byID map[int64]*watcher
 }
 
-// fewWatchers is how many watchers a stream has at most without a map.
+// fewWatchers is the largest number of watchers that a stream keeps without a map.
 const fewWatchers = 8
 
 func (s *watcherSet) len() int { return len(s.few) + len(s.byID) }
@@ -23,7 +24,7 @@ func (s *watcherSet) get(id int64) *watcher {
 	return s.byID[id]
 }
 
-// add adds a watcher whose id the set has not.
+// add adds a watcher whose id is not in the set.
 func (s *watcherSet) add(w *watcher) {
 	if s.byID == nil && len(s.few) < fewWatchers {
 		s.few = append(s.few, w)
@@ -54,7 +55,7 @@ func (s *watcherSet) remove(id int64) {
 	}
 }
 
-// all yields the watchers. The set must not change meanwhile.
+// all yields the watchers. The set must not change during the iteration.
 func (s *watcherSet) all() iter.Seq[*watcher] {
 	return func(yield func(*watcher) bool) {
 		for _, w := range s.few {

@@ -13,8 +13,8 @@ type Change struct {
 	Main int64
 	// sub has tombstoneBit set if the change was a deletion.
 	sub uint32
-	// ver is the version that the change made, 0 for a deletion. It stays at maxVersion once it got
-	// there: then the version is in the record only.
+	// ver is the version that the change made, 0 for a deletion. Once it has reached maxVersion it
+	// stays there: then only the record has the version.
 	ver uint32
 }
 
@@ -78,7 +78,8 @@ func (l Changes) Find(revision int64) int {
 	return sort.Search(n, func(i int) bool { return l.Main(i) > revision }) - 1
 }
 
-// Needless returns how many of the oldest changes a read at or above the compact revision cannot see.
+// Needless returns how many of the oldest changes a read at or above the compact revision cannot
+// see.
 func (l Changes) Needless(compact int64) int {
 	i := l.Find(compact)
 	if i >= 0 && l.At(i).Tombstone() {
@@ -87,8 +88,9 @@ func (l Changes) Needless(compact int64) int {
 	return max(i, 0)
 }
 
-// created returns the create revision of the generation that the put at position i belongs to, base being
-// that of the first change. For a deletion it returns something.
+// created returns the create revision of the generation that the put at position i belongs to; base
+// is the create revision of the first change's generation. For a deletion the result has no
+// meaning.
 func (l Changes) created(i int, base int64) int64 {
 	c := l.At(i)
 	if c.ver == 0 {
@@ -97,22 +99,22 @@ func (l Changes) created(i int, base int64) int64 {
 	if first := i + 1 - int(c.ver); first >= 0 {
 		return l.Main(first)
 	}
-	// The generation began before the first change, which therefore belongs to it too. No block is long
-	// enough for the beginning of one whose versions have gone over maxVersion.
+	// The generation began before the first change, which therefore belongs to it too. No block is
+	// long enough to hold the beginning of a generation whose versions exceed maxVersion.
 	return base
 }
 
 // block is the changes of a key, oldest first. The writer appends and then publishes the new
-// length; readers see the changes up to the length that they read. A block is never shortened: to
-// drop changes, a new block takes its place.
+// length; readers see the changes up to the length that they read. The writer never shortens a
+// block: to drop changes, it replaces the block with a new one.
 //
 //	word 0                  1         2
 //	+-----------------------+---------+------------------------
 //	| capacity:32 length:32 | base:64 | changes, 2 words each
 //	+-----------------------+---------+------------------------
 //
-// base is the create revision of the generation that the first change belongs to. It is immutable from the first change on.
-// What is beyond the length is the writer's.
+// base is the create revision of the generation that the first change belongs to. It is immutable
+// from the first change on. The writer owns the words beyond the length.
 type block []uint64
 
 const (
@@ -127,13 +129,14 @@ func blockWords(n int) int { return blockHead + changeWords*n }
 func (b block) len() int    { return int(uint32(atomic.LoadUint64(&b[0]))) }
 func (b block) base() int64 { return int64(b[1]) }
 
-// cap is for the writer.
+// cap returns the capacity. Only the writer may call it.
 func (b block) cap() int { return int(b[0] >> 32) }
 
 // list returns the published changes.
 func (b block) list() Changes { return Changes(b[blockHead:blockWords(b.len())]) }
 
-// fill makes b, whose memory is new, a block with changes and room for n of them in all.
+// fill turns b, whose memory is new, into a block with the changes from and room for n changes in
+// all.
 func (b block) fill(n int, base int64, from Changes) {
 	if n > maxBlock {
 		panic("index: a key has more changes than a block has room for; the store must be compacted")

@@ -16,9 +16,9 @@ import (
 //	| block: ref 64 | lease:64 | first block, or none
 //	+---------------+----------+---------------------
 //
-// The block is the one that the ref names, or the first one as long as the ref is 0. An entry belongs to the key until the
-// index drops it or moves it to other memory. A snapshot that still has it may go on reading it: it finds there every change up
-// to the snapshot's revision.
+// The ref names the block; while it is 0 the block is the first one. An entry belongs to the key
+// until the index drops it or moves it to other memory. A reader whose snapshot still has the entry
+// may go on reading it: it finds there every change up to the snapshot's revision.
 type Entry struct {
 	tab   *slab.Table
 	ref   slab.Ref
@@ -30,8 +30,8 @@ const (
 	entryLease = 1
 	entryHead  = 2
 
-	// mostFirst is the largest number of changes for which an entry is made with its block in it. The memory of a longer one
-	// is to be released separately.
+	// mostFirst is the largest number of changes for which makeEntry puts the block into the entry.
+	// The index releases the memory of a longer block separately.
 	mostFirst = 8
 )
 
@@ -44,7 +44,7 @@ func Of(tree keytree.Snapshot, key string) (Entry, bool) {
 	return newEntry(tree.Table(), ref), true
 }
 
-// At returns the entry of an iterator's present key.
+// At returns the entry of an iterator's current key.
 func At(it *keytree.Iterator) Entry { return newEntry(it.Table(), it.Ref()) }
 
 func newEntry(tab *slab.Table, ref slab.Ref) Entry {
@@ -74,7 +74,7 @@ func makeEntry(m memory, key string, n int) (Entry, block) {
 // Changes returns the changes that the key has now.
 func (e Entry) Changes() Changes { return e.block().list() }
 
-// block returns the present block. The writer replaces it.
+// block returns the current block, which the writer may replace at any time.
 func (e Entry) block() block {
 	if ref := e.blockRef(); ref != 0 {
 		return block(e.tab.Words(ref))
@@ -84,12 +84,13 @@ func (e Entry) block() block {
 
 func (e Entry) first() block { return block(e.words[entryHead:]) }
 
-// blockRef returns the memory of the present block, 0 if that is the first.
+// blockRef returns the ref of the current block, 0 if that is the first block.
 func (e Entry) blockRef() slab.Ref { return slab.Ref(atomic.LoadUint64(&e.words[entryBlock])) }
 
 func (e Entry) setBlockRef(ref slab.Ref) { atomic.StoreUint64(&e.words[entryBlock], uint64(ref)) }
 
-// Lease returns the lease of the newest state, of an open batch too. It is for the writer.
+// Lease returns the lease of the newest state, including an open batch. Only the writer may call
+// it.
 func (e Entry) Lease() int64 { return int64(e.words[entryLease]) }
 
 // SetLease sets the lease of the newest state.
@@ -123,5 +124,5 @@ func (e Entry) At(revision int64) (s State, ok bool) {
 	return s, true
 }
 
-// Newest returns the key as an open batch has it. It is for the writer.
+// Newest returns the key as the open batch has it. Only the writer may call it.
 func (e Entry) Newest() (s State, ok bool) { return e.At(math.MaxInt64) }

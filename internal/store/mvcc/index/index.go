@@ -5,7 +5,8 @@ import (
 	"vigil/internal/store/mvcc/slab"
 )
 
-// Index is the writer's side of the index: the tree of the keys, and the memory of their entries. New and Builder make one.
+// Index is the writer's side of the index: the tree of the keys, and the memory of their entries.
+// New and Builder make one.
 type Index struct {
 	Tree *keytree.Tree
 	Pool *slab.Pool
@@ -29,7 +30,8 @@ func (x *Index) Add(key string) Entry {
 	return e
 }
 
-// Append adds a change that follows all others of the key. It does not change whether the tree has the key as a live one.
+// Append adds a change that follows all other changes of the key. It does not change whether the
+// key is live in the tree.
 func (x *Index) Append(e Entry, c Change) {
 	b := e.block()
 	if n := b.len(); n == b.cap() {
@@ -38,13 +40,13 @@ func (x *Index) Append(e Entry, c Change) {
 	b.append(c)
 }
 
-// Cut removes the oldest changes but not all: see Drop.
+// Cut removes the oldest changes, but never all: see Drop.
 func (x *Index) Cut(e Entry, oldest int) {
 	n := e.block().len()
 	x.replaceBlock(e, oldest, n, n-oldest)
 }
 
-// Undo removes the newest change, and the key with its last one.
+// Undo removes the newest change, and the key too if that was its only change.
 func (x *Index) Undo(key string, e Entry) {
 	n := e.block().len() - 1
 	if n == 0 {
@@ -54,8 +56,8 @@ func (x *Index) Undo(key string, e Entry) {
 	x.replaceBlock(e, 0, n, n)
 }
 
-// replaceBlock puts a copy of the changes from..to in the place of the block, with room for n. Readers may be in the old
-// one.
+// replaceBlock replaces the block with a copy of the changes from..to, with room for n. Readers may
+// still read the old block.
 func (x *Index) replaceBlock(e Entry, from, to, n int) block {
 	old, oldRef := e.block(), e.blockRef()
 	ref, words := x.Pool.Block(blockWords(n))
@@ -66,7 +68,7 @@ func (x *Index) replaceBlock(e Entry, from, to, n int) block {
 	return b
 }
 
-// releaseBlock releases a block that is no longer that of its entry.
+// releaseBlock releases a block that its entry no longer uses.
 func (x *Index) releaseBlock(e Entry, ref slab.Ref, b block) {
 	if ref == 0 {
 		x.Pool.Release(e.ref, len(e.words)-entryHead)
@@ -83,13 +85,15 @@ func (x *Index) Drop(key string, e Entry) {
 	x.releaseHead(length, e)
 }
 
-// releaseHead releases the memory of an entry that is no longer in the tree, and whose block is released.
+// releaseHead releases the memory of an entry that is no longer in the tree and whose block is
+// already released.
 func (x *Index) releaseHead(keyLength int, e Entry) {
 	x.Pool.Release(e.ref, slab.ItemWords(keyLength, entryHead))
 }
 
-// Evacuate moves what an entry has in victims of a cleaning to other memory, and reports whether that changed the tree. Readers
-// with a snapshot from before continue to use the old memory, which is not changed any more.
+// Evacuate moves the memory of an entry out of the victims of a cleaning, and reports whether that
+// changed the tree. Readers with an older snapshot continue to use the old memory, which the writer
+// does not change any more.
 func (x *Index) Evacuate(e Entry) (moved bool) {
 	b, ref := e.block(), e.blockRef()
 	n := b.len()
@@ -116,7 +120,7 @@ func (x *Index) Evacuate(e Entry) (moved bool) {
 	return true
 }
 
-// Words returns the number of words that an entry and its block take, about.
+// Words returns approximately how many words an entry and its block take.
 func (e Entry) Words() int { return len(e.words) + len(e.Changes()) }
 
 // InVictim reports whether an entry has memory in a victim of a cleaning.

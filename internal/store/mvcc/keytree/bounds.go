@@ -6,18 +6,18 @@ import (
 )
 
 const (
-	// boundsSize is the size of the pieces of memory that bounds are copied into. A piece stays as long as one of its bounds,
-	// so that it must not be large.
+	// boundsSize is the size of the pieces of memory that hold copies of bounds. A piece stays in
+	// memory as long as one of its bounds, so it must not be large.
 	boundsSize = 512
-	// longBound is the length from which a bound has memory of its own.
+	// longBound is the length from which a bound gets a separate piece of memory.
 	longBound = 128
 )
 
-// bounds makes the bounds of children. Few pieces of memory hold many of them, so that they are not as many objects for the garbage
-// collector as there are leaves.
+// bounds makes the bounds of children. It puts many bounds into one piece of memory, so that the
+// garbage collector does not see an object for each leaf.
 type bounds struct{ buf []byte }
 
-// between returns the shortest string that is above left and at most right. It has memory of its own.
+// between returns the shortest string that is above left and at most right. It aliases neither.
 func (b *bounds) between(left, right string) string {
 	sep := right[:commonPrefix(left, right)+1]
 	if len(sep) >= longBound {

@@ -2,8 +2,9 @@ package keytree
 
 import "vigil/internal/store/mvcc/slab"
 
-// leafFill and innerFill are the numbers of keys and children that a Builder puts into a node, and that stay in one that is split at
-// its end: not all the room there is, so that the first changes do not split every node, and the new node gets some.
+// leafFill and innerFill are the numbers of keys and children that a Builder puts into a node, and
+// that stay in a node that is split at its end. They leave some room, so that the first changes do
+// not split every node, and the new node of a split gets some.
 const (
 	leafFill  = leafWidth * 7 / 8
 	innerFill = innerWidth * 7 / 8
@@ -24,12 +25,13 @@ type Builder struct {
 	bounds bounds
 }
 
-// NewBuilder returns a builder of a tree of items in a pool. They are all allocated before.
+// NewBuilder returns a builder of a tree of items in a pool. All items must have been allocated
+// before.
 func NewBuilder(pool *slab.Pool) *Builder {
 	return &Builder{pool: pool, tab: pool.Table(), leaf: &leaf{gen: 1}}
 }
 
-// Add appends an item, whose key must be above all that were added before.
+// Add appends an item, whose key must be above all keys added before.
 func (b *Builder) Add(ref slab.Ref, live bool) {
 	key := b.tab.Key(ref)
 	if b.leaf.n == leafFill {

@@ -1,6 +1,6 @@
 package keytree
 
-// headOf reads the first eight bytes of s as a number that orders as they do.
+// headOf reads the first eight bytes of s as a number. The numbers have the order of the bytes.
 func headOf(s string) uint64 {
 	if len(s) >= 8 {
 		return uint64(s[0])<<56 | uint64(s[1])<<48 | uint64(s[2])<<40 | uint64(s[3])<<32 |
@@ -27,7 +27,7 @@ func firstHead(heads []uint64, h uint64) int {
 	return lo
 }
 
-// hasPrefix reports whether key begins with the first n bytes of peer, which has so many.
+// hasPrefix reports whether key begins with the first n bytes of peer, which has at least n bytes.
 func hasPrefix(key, peer string, n int) bool { return len(key) >= n && key[:n] == peer[:n] }
 
 func commonPrefix(a, b string) int {

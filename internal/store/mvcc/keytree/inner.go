@@ -1,6 +1,7 @@
 package keytree
 
-// innerWidth is the largest number of children of an inner node. With 36 an inner node fills an allocation of 1792 bytes.
+// innerWidth is the largest number of children of an inner node. With 36 an inner node fills an
+// allocation of 1792 bytes.
 const innerWidth = 36
 
 // inner is a node above the leaves.
@@ -9,22 +10,23 @@ type inner struct {
 	gen uint64
 	// n is the number of children.
 	n int32
-	// skip and heads let find decide most comparisons without a look at the bounds.
+	// skip and heads let find decide most comparisons without reading the bounds.
 	skip  int32
 	heads [innerWidth]uint64
-	// seps are the lower bounds of the children, kids the children, lives the numbers of live keys below them.
+	// seps holds the lower bounds of the children, kids the children, lives the numbers of live
+	// keys below them.
 	seps  [innerWidth]string
 	kids  [innerWidth]node
 	lives [innerWidth]int
 }
 
-// node is a leaf, or if that is nil an inner node.
+// node is a leaf, or an inner node if leaf is nil.
 type node struct {
 	leaf  *leaf
 	inner *inner
 }
 
-// sparse reports whether n is to be joined with a neighbour.
+// sparse reports whether the tree should join n with a neighbor.
 func (n node) sparse() bool {
 	if n.leaf != nil {
 		return n.leaf.n < leafWidth/3
@@ -44,7 +46,8 @@ func (n node) liveKeys() int {
 	return sum
 }
 
-// find returns the position of the first bound at or above key, and whether it is key. The lowest bound is not looked at.
+// find returns the position of the first bound at or above key, and whether it is key. It does not
+// read the lowest bound.
 func (n *inner) find(key string) (int, bool) {
 	end := int(n.n)
 	if end < 2 {
@@ -58,8 +61,8 @@ func (n *inner) find(key string) (int, bool) {
 	}
 	h := headOf(key[n.skip:])
 	i := 1 + firstHead(n.heads[1:end], h)
-	// Bounds with the same head follow each other; the rest of them decides. Few nodes have more
-	// than one such bound, so a walk is as good as a search.
+	// Bounds with the same head follow each other; the rest of the bounds decides. Few nodes have
+	// more than one such bound, so a walk is as good as a search.
 	for ; i < end && n.heads[i] == h; i++ {
 		if n.seps[i] >= key {
 			return i, n.seps[i] == key
@@ -77,8 +80,9 @@ func (n *inner) child(key string) int {
 	return i
 }
 
-// reindex computes skip and heads anew after bounds of another node, or one without the prefix, were
-// added. The lowest bound is left out: it is never compared and need not resemble the others.
+// reindex recomputes skip and heads after the node got bounds of another node, or a bound without
+// the prefix. It leaves out the lowest bound, which is never compared and need not resemble the
+// others.
 func (n *inner) reindex() {
 	n.skip = 0
 	if n.n > 1 {
@@ -113,7 +117,7 @@ func (n *inner) removeAt(i int) {
 	deleteAt(n.lives[:], int(n.n), i)
 	n.n--
 	if i == 0 {
-		// What was the second bound is no longer looked at.
+		// Nothing reads the former second bound any more.
 		n.reindex()
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"vigil/internal/store/mvcc/slab"
 )
 
-// leafWidth is the largest number of keys in a leaf. A change of the key set copies one leaf, so the width trades the price of
-// that against the number of leaves, which are what the garbage collector sees of the keys. With 62 a leaf fills an
-// allocation of 1024 bytes.
+// leafWidth is the largest number of keys in a leaf. A change of the key set copies one leaf, so
+// the width trades the cost of that copy against the number of leaves, which are the objects that
+// the garbage collector visits. With 62 a leaf fills an allocation of 1024 bytes.
 const leafWidth = 62
 
 // leaf is a node of the lowest level.
@@ -19,7 +19,7 @@ type leaf struct {
 	live uint64
 	// n is the number of keys.
 	n int32
-	// skip and heads let find decide most comparisons without a look at the item.
+	// skip and heads let find decide most comparisons without reading the item.
 	skip  int32
 	heads [leafWidth]uint64
 	refs  [leafWidth]slab.Ref
@@ -37,12 +37,12 @@ func (l *leaf) setLive(i int, live bool) {
 	}
 }
 
-// search returns the position of the first key at or above a key that shares the prefix of the leaf, and whether it is
-// that key.
+// search returns the position of the first key at or above a key that shares the prefix of the
+// leaf, and whether it is that key.
 func (l *leaf) search(tab *slab.Table, key string) (int, bool) {
 	h := headOf(key[l.skip:])
 	i := firstHead(l.heads[:l.n], h)
-	// Keys with the same head follow each other; the rest of them decides.
+	// Keys with the same head follow each other; the rest of the keys decides.
 	end := i
 	for end < int(l.n) && l.heads[end] == h {
 		end++
@@ -84,7 +84,8 @@ func (l *leaf) get(tab *slab.Table, key string) (int, bool) {
 	return l.search(tab, key)
 }
 
-// reindex computes skip and heads anew after items of another leaf, or a key without the prefix, were added.
+// reindex recomputes skip and heads after the leaf got items of another leaf, or a key without the
+// prefix.
 func (l *leaf) reindex(tab *slab.Table) {
 	l.skip = 0
 	if l.n > 0 {
@@ -95,7 +96,7 @@ func (l *leaf) reindex(tab *slab.Table) {
 	}
 }
 
-// narrow is reindex after items at an end were removed.
+// narrow recomputes skip and heads after items at an end were removed.
 func (l *leaf) narrow(tab *slab.Table) {
 	if l.n == 0 || commonPrefix(l.key(tab, 0), l.key(tab, int(l.n)-1)) != int(l.skip) {
 		l.reindex(tab)

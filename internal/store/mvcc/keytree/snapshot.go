@@ -6,10 +6,10 @@ import (
 	"vigil/internal/store/mvcc/slab"
 )
 
-// Snapshot is an immutable state of a tree. The zero value is an empty one.
+// Snapshot is an immutable state of a tree. The zero value is an empty tree.
 type Snapshot struct {
 	root node
-	// tab is the newest table of the pool when the state was, so that it resolves all items.
+	// tab is the pool's newest table at the time of the state, so it resolves all items.
 	tab  *slab.Table
 	size int
 	live int
@@ -24,7 +24,8 @@ func (s Snapshot) Live() int { return s.live }
 // Table returns the table of the items.
 func (s Snapshot) Table() *slab.Table { return s.tab }
 
-// WithTable returns the same state with a newer table, which resolves all its items too if none of them was released since.
+// WithTable returns the same state with a newer table, which also resolves all its items if none of
+// them has been released since.
 func (s Snapshot) WithTable(tab *slab.Table) Snapshot {
 	s.tab = tab
 	return s
@@ -56,7 +57,7 @@ func (s Snapshot) leafOf(key string) *leaf {
 }
 
 // Count returns the number of live keys in [from, to), in time logarithmic in the size of the tree;
-// an empty to means without end.
+// an empty to means no upper bound.
 func (s Snapshot) Count(from, to string) int {
 	below := s.live
 	if to != "" {
@@ -83,8 +84,9 @@ func (s Snapshot) rank(key string) int {
 	return sum + bits.OnesCount64(n.leaf.live&(1<<i-1))
 }
 
-// maxDepth bounds the inner levels of a tree: one more takes at least five times as many keys. A node that is split leaves as many
-// children to both halves, and one that loses more of them is joined with another; only the last node of a level may have fewer.
+// maxDepth bounds the inner levels of a tree: one more level takes at least five times as many
+// keys. A split leaves each half at least five children, and the tree joins a node with fewer with
+// another; only the last node of a level may have fewer.
 const maxDepth = 16
 
 // Iterator walks over the keys of a range in ascending order. It starts before the first one.
@@ -105,8 +107,8 @@ type frame struct {
 	i int
 }
 
-// Range returns an iterator over the keys of [from, to), live and dead; an empty to means without
-// end.
+// Range returns an iterator over the keys of [from, to), live and dead; an empty to means no upper
+// bound.
 func (s Snapshot) Range(from, to string) Iterator {
 	it := Iterator{to: to, tab: s.tab}
 	if s.root == (node{}) {
@@ -125,7 +127,7 @@ func (s Snapshot) Range(from, to string) Iterator {
 	return it
 }
 
-// enter makes l the leaf that is walked over.
+// enter makes l the current leaf.
 func (it *Iterator) enter(l *leaf) {
 	it.leaf, it.i = l, -1
 	it.stop = int(l.n)
@@ -166,14 +168,14 @@ func (it *Iterator) nextLeaf() bool {
 	return false
 }
 
-// Key returns the present key. It keeps the item's slab in memory: keep a copy, not the key.
+// Key returns the current key. It keeps the item's slab in memory: keep a copy, not the key.
 func (it *Iterator) Key() string { return it.leaf.key(it.tab, it.i) }
 
-// Ref returns the item of the present key.
+// Ref returns the item of the current key.
 func (it *Iterator) Ref() slab.Ref { return it.leaf.refs[it.i] }
 
 // Table returns the table of the items.
 func (it *Iterator) Table() *slab.Table { return it.tab }
 
-// Live reports whether the present key is live.
+// Live reports whether the current key is live.
 func (it *Iterator) Live() bool { return it.leaf.isLive(it.i) }

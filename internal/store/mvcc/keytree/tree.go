@@ -27,14 +27,14 @@ func (t *Tree) Len() int { return t.size }
 // Live returns the number of live keys.
 func (t *Tree) Live() int { return t.live }
 
-// View returns the tree's present state for reading by the writer only: it is no longer valid
-// after the next change of the tree.
+// View returns the tree's current state, which only the writer may read: the next change of the
+// tree invalidates it.
 func (t *Tree) View() Snapshot {
 	return Snapshot{root: t.root, tab: t.pool.Table(), size: t.size, live: t.live}
 }
 
-// Snapshot returns the tree's present state for good. It takes constant time; the next change
-// copies what it touches.
+// Snapshot returns the tree's current state, which stays valid. It takes constant time; the next
+// change copies the nodes that it touches.
 func (t *Tree) Snapshot() Snapshot {
 	t.gen++
 	return t.View()
@@ -60,8 +60,9 @@ func (t *Tree) Insert(ref slab.Ref, live bool) {
 	}
 }
 
-// insert returns a new right neighbour of n, with its bound, if n had to be split.
-func (t *Tree) insert(tab *slab.Table, n node, key string, ref slab.Ref, live bool) (right node, sep string) {
+// insert returns a new right neighbor of n, with its bound, if it had to split n.
+func (t *Tree) insert(tab *slab.Table, n node, key string, ref slab.Ref,
+	live bool) (right node, sep string) {
 	if l := n.leaf; l != nil {
 		i, _ := l.find(tab, key)
 		dst, at, added := t.splitLeaf(tab, l, i)
@@ -85,13 +86,15 @@ func (t *Tree) insert(tab *slab.Table, n node, key string, ref slab.Ref, live bo
 	if half == nil {
 		return node{}, ""
 	}
-	// The first bound of a new node is a true one, so that it can be its bound in the parent too.
+	// The first bound of a new node is a true bound, so it can be the node's bound in the parent
+	// too.
 	return node{inner: half}, half.seps[0]
 }
 
-// splitLeaf splits l if it is full. It returns where position i of l is now, and the new right
-// neighbour if there is one. Keys that arrive in ascending order fill leaves as a Builder does: if i is the end, so much stays in l.
-// The new leaf is not left to one key alone: keys that descend to the end of a full leaf would each get a leaf.
+// splitLeaf splits l if it is full. It returns the new place of position i of l, and the new right
+// neighbor if there is one. Keys that arrive in ascending order fill leaves as a Builder does: if i
+// is the end, leafFill keys stay in l. The new leaf gets more than one key: otherwise keys that
+// arrive in descending order at the end of a full leaf would each get a leaf.
 func (t *Tree) splitLeaf(tab *slab.Table, l *leaf, i int) (dst *leaf, at int, right *leaf) {
 	if l.n < leafWidth {
 		return l, i, nil
@@ -125,8 +128,8 @@ func (t *Tree) splitInner(n *inner, i int) (dst *inner, at int, right *inner) {
 	return n, i, right
 }
 
-// place returns the leaf of a key that exists, which the tree may write, and its position. add is added to the counts of the
-// way.
+// place returns the leaf of an existing key, which the tree may write, and the position of the key.
+// It adds add to the counts on the way.
 func (t *Tree) place(tab *slab.Table, key string, add int) (*leaf, int) {
 	t.root = t.own(t.root)
 	n := t.root
@@ -140,7 +143,7 @@ func (t *Tree) place(tab *slab.Table, key string, add int) (*leaf, int) {
 	return n.leaf, i
 }
 
-// SetLive changes the state of a key that exists; without such a key it does nothing.
+// SetLive changes the state of an existing key; it does nothing if the key does not exist.
 func (t *Tree) SetLive(key string, live bool) {
 	s := t.View()
 	l := s.leafOf(key)
@@ -157,7 +160,7 @@ func (t *Tree) SetLive(key string, live bool) {
 	t.live += delta
 }
 
-// Replace puts another item of the same key in the place of the one that is there.
+// Replace replaces the item of a key with another item of the same key.
 func (t *Tree) Replace(ref slab.Ref) {
 	tab := t.pool.Table()
 	l, i := t.place(tab, tab.Key(ref), 0)
@@ -201,7 +204,7 @@ func (t *Tree) remove(tab *slab.Table, n node, key string) {
 	}
 }
 
-// join unites the children i-1 and i of n, or evens them out if one node cannot hold both.
+// join joins the children i-1 and i of n, or balances them if one node cannot hold both.
 func (t *Tree) join(tab *slab.Table, n *inner, i int) {
 	left, right := t.own(n.kids[i-1]), t.own(n.kids[i])
 	n.kids[i-1], n.kids[i] = left, right
@@ -220,7 +223,7 @@ func (t *Tree) join(tab *slab.Table, n *inner, i int) {
 	n.reindex()
 }
 
-// joinLeaves moves everything from right to left, or half of all into the right child.
+// joinLeaves moves everything from right to left, or balances the two so that each has half.
 func (t *Tree) joinLeaves(tab *slab.Table, n *inner, i int, left, right *leaf) (united bool) {
 	all := int(left.n + right.n)
 	if all <= leafWidth {
@@ -265,7 +268,7 @@ func (t *Tree) joinInners(n *inner, i int, left, right *inner) (united bool) {
 	return false
 }
 
-// own returns n if the tree may write it, else a copy.
+// own returns n if the tree may write it, otherwise a copy.
 func (t *Tree) own(n node) node {
 	switch {
 	case n.leaf != nil && n.leaf.gen != t.gen:

@@ -8,12 +8,13 @@ import (
 const (
 	// maxRests is the number of remembered rests. A list needs its rest only until its next page.
 	maxRests = 4096
-	// maxRestKeys is the size in bytes of both bounds above which a rest is not remembered.
+	// maxRestKeys is the largest size in bytes of both bounds of a remembered rest.
 	maxRestKeys = 2048
 )
 
-// Rests remembers how many keys of a list remain after its last page, for lists at a revision that no kept tree has
-// counts for. A rest stays valid, because a revision does not change. It is safe for concurrent use.
+// Rests remembers how many keys of a list remain after its last page, for lists at a revision for
+// which no kept tree has counts. A rest stays valid because a revision does not change. It is safe
+// for concurrent use.
 type Rests struct {
 	mu struct {
 		sync.Mutex

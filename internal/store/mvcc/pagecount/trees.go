@@ -7,14 +7,14 @@ import (
 	"vigil/internal/store/mvcc/keytree"
 )
 
-// maxChanges is the number of keys created and deleted since a tree was kept after which it is dropped: it bounds the
-// memory of its nodes.
+// maxChanges is the number of created and deleted keys after which Drop drops a tree: it bounds the
+// memory of the tree's nodes.
 const maxChanges = 100_000
 
-// Trees keeps the trees that limited reads of the newest revision have used. When there are Limit trees, the least
-// recently used one is replaced. It is safe for concurrent use.
+// Trees keeps the trees that limited reads of the newest revision have used. When it has Limit
+// trees, it replaces the least recently used one. It is safe for concurrent use.
 type Trees struct {
-	Limit int // none are kept if 0; set before use
+	Limit int // keeps none if 0; set before use
 
 	mu struct {
 		sync.Mutex
@@ -31,9 +31,9 @@ type tree struct {
 	used        int64
 }
 
-// Keep keeps the tree of a commit, whose counts hold for the revisions from first to last. changes counts the keys
-// created and deleted up to it. A tree that keeps memory which the index no longer uses is not kept: it may come from a read that began
-// before DropOutdated.
+// Keep keeps the tree of a commit, whose counts hold for the revisions from first to last. changes
+// counts the keys created and deleted up to that commit. It does not keep a tree that holds memory
+// which the index no longer uses: such a tree may come from a read that began before DropOutdated.
 func (p *Trees) Keep(snapshot keytree.Snapshot, first, last, changes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,7 +46,7 @@ func (p *Trees) Keep(snapshot keytree.Snapshot, first, last, changes int64) {
 		q := &p.mu.list[i]
 		if q.snapshot.Same(snapshot) {
 			q.first, q.last = min(q.first, first), max(q.last, last)
-			q.snapshot = snapshot // whose table is newer
+			q.snapshot = snapshot // its table is newer
 			q.used = p.mu.tick
 			return
 		}
@@ -90,11 +90,12 @@ func (p *Trees) Drop(compact, changes int64) {
 	p.mu.list = keep
 }
 
-// DropOutdated drops the trees that keep memory which the index no longer uses.
+// DropOutdated drops the trees that hold memory which the index no longer uses.
 func (p *Trees) DropOutdated() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.list = slices.DeleteFunc(p.mu.list, func(q tree) bool { return q.snapshot.Table().Outdated() })
+	p.mu.list = slices.DeleteFunc(p.mu.list,
+		func(q tree) bool { return q.snapshot.Table().Outdated() })
 }
 
 // Len returns the number of trees.

@@ -1,6 +1,7 @@
 // Package record encodes and decodes mvccpb.KeyValue messages, as history stores them.
 //
-// Decode replaces the whole value: fields that the encoding lacks are zero afterwards. Slices alias the encoding.
+// Decode replaces the whole value: fields that the encoding lacks are zero afterwards. Slices alias
+// the encoding.
 package record
 
 import (
@@ -25,7 +26,7 @@ const (
 	fieldLease
 )
 
-// The wire types of Protocol Buffers that may occur.
+// The wire types of Protocol Buffers that an encoding may contain.
 const (
 	wireVarint  = 0
 	wireFixed64 = 1
@@ -35,7 +36,7 @@ const (
 
 var ErrMalformed = errors.New("mvcc: malformed record")
 
-// Append appends the encoding of r. Fields without a value are left out, as proto3 does.
+// Append appends the encoding of r. It leaves out fields without a value, as proto3 does.
 func (r *KeyValue) Append(dst []byte) []byte {
 	dst = appendBytes(dst, fieldKey, r.Key)
 	dst = appendInt(dst, fieldCreate, r.Create)
@@ -76,7 +77,7 @@ func appendBytes(dst []byte, field byte, v []byte) []byte {
 	return append(dst, v...)
 }
 
-// KeyAt returns where the key lies in an encoding that Append made of a record with that key.
+// KeyAt returns the offsets of the key in an encoding that Append made of a record with that key.
 func KeyAt(key []byte) (from, to int) {
 	if len(key) == 0 {
 		return 0, 0
@@ -85,8 +86,7 @@ func KeyAt(key []byte) (from, to int) {
 	return from, from + len(key)
 }
 
-// Decode reads an encoding. Unknown fields are skipped; of a field that occurs twice
-// the last one counts.
+// Decode reads an encoding. It skips unknown fields; if a field occurs twice the last one counts.
 func (r *KeyValue) Decode(b []byte) error {
 	*r = KeyValue{}
 	for len(b) > 0 {
@@ -142,7 +142,8 @@ func (r *KeyValue) Decode(b []byte) error {
 	return nil
 }
 
-// LeadingKey returns the key of an encoded record, which is its first field, and where it ends.
+// LeadingKey returns the key of an encoded record, which is its first field, and the offset of its
+// end.
 func LeadingKey(b []byte) (key []byte, end int, err error) {
 	if len(b) == 0 || b[0] != fieldKey<<3|wireBytes {
 		return nil, 0, ErrMalformed
@@ -155,5 +156,5 @@ func LeadingKey(b []byte) (key []byte, end int, err error) {
 	return b[1+n : end], end, nil
 }
 
-// FrameSize returns how many bytes the head of a framed record of n bytes takes.
+// FrameSize returns the number of bytes of the head of a framed record of n bytes.
 func FrameSize(n int) int { return 1 + (bits.Len(uint(n)|1)+6)/7 }

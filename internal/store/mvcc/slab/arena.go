@@ -1,7 +1,7 @@
 package slab
 
-// Arena allocates memory of a pool independently of its other arenas: each belongs to a goroutine of its own. While there are
-// arenas in use, nothing is released.
+// Arena allocates memory of a pool independently of the pool's other arenas: each belongs to one
+// goroutine. While arenas are in use, nobody may release memory.
 type Arena struct {
 	p    *Pool
 	open [classes]bump

@@ -19,24 +19,26 @@ const (
 )
 
 const (
-	// minSlab and maxSlab are the sizes of slabs in words. Slabs grow with the pool, so that a small pool is small.
+	// minSlab and maxSlab are the sizes of slabs in words. Slabs grow with the pool, so that a
+	// small pool is small.
 	minSlab = 512
 	maxSlab = 1 << wordBits
-	// An allocation of more than 1/ownPart of the size of new slabs has a slab of its own.
+	// An allocation of more than 1/ownPart of the size of new slabs gets a separate slab.
 	ownPart = 8
 )
 
-// Cleaning is wanted when more than 1/wantedPart of all words are released, and more than wantedLeast of them. It empties the slabs of
-// which at least 1/victimPart is released.
+// Cleaning is worth the work when more than 1/wantedPart of all words are released, and more than
+// wantedLeast words. It empties the slabs of which at least 1/victimPart is released.
 const (
 	wantedPart  = 3
 	wantedLeast = 4096
 	victimPart  = 4
 )
 
-// Pool allocates memory. Its methods are for one goroutine at a time; see NewArena for allocating side by side.
+// Pool allocates memory. Only one goroutine at a time may call its methods; see NewArena for
+// allocating in parallel.
 type Pool struct {
-	// table is the newest one.
+	// table is the newest table.
 	table atomic.Pointer[Table]
 	// main allocates for the pool itself.
 	main Arena
@@ -50,22 +52,25 @@ type Pool struct {
 		// size is the number of words of all slabs.
 		size int
 	}
-	// CleanFrom is the number of released words above which cleaning may be wanted. It may be changed before the first use.
+	// CleanFrom is the number of released words above which Wanted may report true. It may be
+	// changed before the first use.
 	CleanFrom int
-	// slotLimit is the number of slots that the table may have.
+	// slotLimit is the largest number of slots of the table.
 	slotLimit uint32
-	// removed counts the words of the slabs that were removed.
+	// removed counts the words of removed slabs.
 	removed int
-	// dead is the number of words that were released and are still in a slab.
+	// dead is the number of released words that are still in a slab.
 	dead int
 }
 
-// slot describes a slot of the table. Apart from gen, which counts on, it is zero while the slot is unused.
+// slot describes a slot of the table. While the slot is unused all its fields but gen, which counts
+// on, are zero.
 type slot struct {
 	gen uint32
 	// size is the number of words of the slab, dead how many of them are released.
 	size, dead int
-	// sealed says that nothing is allocated in the slab any more. victim says that it is to be emptied.
+	// sealed says that the pool allocates nothing in the slab any more. victim says that a cleaning
+	// empties it.
 	sealed, victim bool
 }
 
@@ -86,8 +91,9 @@ func (p *Pool) Item(key string, n int) (Ref, []uint64) { return p.main.Item(key,
 // Block allocates n words, which are zero.
 func (p *Pool) Block(n int) (Ref, []uint64) { return p.main.Block(n) }
 
-// Release reports that n words of the allocation r will no longer be looked up in the newest table. Readers with
-// older tables go on. Parts of an allocation may be released one after the other, each word once.
+// Release reports that nobody will look up n words of the allocation r in the newest table any
+// more. Readers with older tables go on. Parts of an allocation may be released one after the
+// other, each word once.
 func (p *Pool) Release(r Ref, n int) {
 	s := &p.mu.slots[r.slot()]
 	if s.gen != r.gen() || n <= 0 || s.dead+n > s.size {
@@ -102,7 +108,7 @@ func (p *Pool) Release(r Ref, n int) {
 	}
 }
 
-// removeLocked removes a slab of which everything is released.
+// removeLocked removes a slab whose words are all released.
 func (p *Pool) removeLocked(at uint32) {
 	s := &p.mu.slots[at]
 	old := p.table.Load()
@@ -125,7 +131,7 @@ func (p *Pool) removeLocked(at uint32) {
 	}
 }
 
-// seal ends the use of a slab of which the last rest words were not allocated.
+// seal ends the use of a slab whose last rest words were not allocated.
 func (p *Pool) seal(at uint32, rest int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,7 +150,8 @@ func (p *Pool) replaceTableLocked(t *Table) {
 	p.table.Store(t)
 }
 
-// add makes a slab for an allocation of n words: one of exactly that size if n is too much for it to be shared.
+// add makes a slab for an allocation of n words: a slab of exactly that size if n is too large for
+// a shared one.
 func (p *Pool) add(n int) (at uint32, gen uint32, mem []uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,12 +187,13 @@ func (p *Pool) add(n int) (at uint32, gen uint32, mem []uint64) {
 	return at, s.gen, mem
 }
 
-// nextSizeLocked returns the size of the next shared slab: about an eighth of what is in use.
+// nextSizeLocked returns the size of the next shared slab: about an eighth of the words in use.
 func (p *Pool) nextSizeLocked() int {
 	return min(max(1<<bits.Len(uint((p.mu.size-p.dead)/16)), minSlab), maxSlab)
 }
 
-// Size returns the number of words of all slabs, and how many of them are allocated and not released.
+// Size returns the number of words of all slabs, and how many of them are allocated and not
+// released.
 func (p *Pool) Size() (total, used int) {
 	used = p.mu.size - p.dead
 	for i := range p.main.open {
@@ -194,15 +202,17 @@ func (p *Pool) Size() (total, used int) {
 	return p.mu.size, used
 }
 
-// Removed returns the number of words of all slabs that were ever removed. Tables from before still have them.
+// Removed returns the number of words of all slabs that the pool has ever removed. Older tables
+// still have them.
 func (p *Pool) Removed() int { return p.removed }
 
 // Wanted reports whether cleaning is worth the work.
 func (p *Pool) Wanted() bool { return p.dead > p.CleanFrom && p.dead > p.mu.size/wantedPart }
 
-// BeginClean chooses the slabs that are to be emptied, and reports whether there are any. The user then replaces each
-// allocation for which Victim holds by a new one, and releases it; a slab is removed with its last allocation. In the end it
-// calls EndClean. It may do anything else meanwhile: what is new is never in a victim.
+// BeginClean chooses the slabs to empty, and reports whether there are any. The user then replaces
+// each allocation for which Victim holds with a new one, and releases it; the pool removes a slab
+// with its last allocation. In the end the user calls EndClean. Until then it may do anything else:
+// new allocations are never in a victim.
 func (p *Pool) BeginClean() bool {
 	p.main.Seal()
 	any := false
@@ -214,10 +224,10 @@ func (p *Pool) BeginClean() bool {
 	return any
 }
 
-// Victim reports whether an allocation is in a slab that is to be emptied.
+// Victim reports whether an allocation is in a slab that the cleaning empties.
 func (p *Pool) Victim(r Ref) bool { return p.mu.slots[r.slot()].victim }
 
-// EndClean ends a cleaning and returns the number of slabs that were not emptied.
+// EndClean ends a cleaning and returns the number of victims that still hold allocations.
 func (p *Pool) EndClean() (left int) {
 	for i := range p.mu.slots {
 		if s := &p.mu.slots[i]; s.victim {

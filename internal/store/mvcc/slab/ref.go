@@ -1,14 +1,15 @@
 package slab
 
-// Ref names an allocation. The zero Ref is none.
+// Ref names an allocation. The zero Ref names none.
 //
 //	 63            39 38          15 14        0
 //	+----------------+--------------+-----------+
 //	| generation: 25 |   slot: 24   | word: 15  |
 //	+----------------+--------------+-----------+
 //
-// The slot is a place in the table, the generation counts the slabs that have been there, and the word is the position of the
-// first word in the slab. An allocation with a slab of its own, which may be larger than 2^15 words, is at word 0.
+// The slot is a place in the table, the generation counts the slabs that have been there, and the
+// word is the position of the first word in the slab. An allocation that has a whole slab, which
+// may be larger than 2^15 words, is at word 0.
 type Ref uint64
 
 const (

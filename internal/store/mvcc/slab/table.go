@@ -20,17 +20,19 @@ type chunk [chunkSlots]atomic.Pointer[slab]
 
 // Table resolves the refs of a Pool. It is safe for concurrent use.
 type Table struct {
-	// chunks are shared with the tables before and after this one, except those that lost a slab.
+	// chunks are shared with the tables before and after this one, except the chunks that lost a
+	// slab.
 	chunks []*chunk
-	// next is the table that took the place of this one, nil for the newest.
+	// next is the table that replaced this one, nil for the newest.
 	next atomic.Pointer[Table]
 }
 
-// Outdated reports whether another table has taken the place of this one: it may keep slabs in memory that the pool has
-// removed.
+// Outdated reports whether another table has replaced this one: t may keep slabs in memory that the
+// pool has removed.
 func (t *Table) Outdated() bool { return t.next.Load() != nil }
 
-// Words returns the memory of an allocation, from its first word to the end of its slab: the caller knows the length.
+// Words returns the memory of an allocation, from its first word to the end of its slab; the caller
+// knows its length.
 func (t *Table) Words(r Ref) []uint64 {
 	if s := t.slab(r); s != nil {
 		return s.mem[r.word():]
@@ -51,14 +53,15 @@ func (t *Table) slab(r Ref) *slab {
 	return s
 }
 
-// later is Words of an allocation that is not in this table, because it is newer.
+// later returns what Words returns, for an allocation that is newer than this table.
 func (t *Table) later(r Ref) []uint64 {
 	for at := t.next.Load(); at != nil; at = at.next.Load() {
 		if s := at.slab(r); s != nil {
 			return s.mem[r.word():]
 		}
 	}
-	panic(fmt.Sprintf("slab: no memory for %#x: it was not reachable when the table was the newest", uint64(r)))
+	panic(fmt.Sprintf("slab: no memory for %#x: it was not reachable when the table was the newest",
+		uint64(r)))
 }
 
 // An item is a key with words that belong to it:
@@ -70,7 +73,8 @@ func (t *Table) later(r Ref) []uint64 {
 //
 // The key fills k = (length+7)/8 words, in memory order; the rest of the last word is zero.
 
-// Key returns the key of an item. It is immutable, and keeps the slab of the item in memory: keep a copy, not the key.
+// Key returns the key of an item. It is immutable, and keeps the slab of the item in memory: keep a
+// copy, not the key.
 func (t *Table) Key(r Ref) string {
 	w := t.Words(r)
 	return keyOf(w)
@@ -98,7 +102,8 @@ func keyWords(n int) int { return (n + 7) / 8 }
 // ItemWords returns the number of words that an item takes, with a key of length bytes and n words.
 func ItemWords(length, n int) int { return 1 + keyWords(length) + n }
 
-// fillItem writes what an item begins with into its memory, which is zero, and returns the words after the key.
+// fillItem writes the head and the key of an item into its memory, which is zero, and returns the
+// words after the key.
 func fillItem(w []uint64, key string, n int) []uint64 {
 	w[0] = uint64(n)<<32 | uint64(uint32(len(key)))
 	k := keyWords(len(key))

@@ -10,12 +10,12 @@
 //
 // Invariants, checked by Valid:
 //
-//	I1. An in-order walk yields strictly increasing (low, high) pairs; an unbounded high is the greatest.
+//	I1. An in-order walk yields strictly increasing (low, high) pairs; Unbounded is the greatest high.
 //	I2. The heights of a node's children differ by at most one.
 //	I3. A node's reach is the greatest high bound in its subtree.
 //	I4. Every interval is non-empty: low < high.
 //
-// A Tree is not safe for concurrent use; concurrent reads are.
+// A Tree is not safe for concurrent use, except for concurrent reads.
 package interval
 
 import (
@@ -23,8 +23,8 @@ import (
 	"fmt"
 )
 
-// Unbounded as a high bound means that the interval has no end. It differs from every other bound because a non-empty
-// interval never ends at the empty string.
+// Unbounded as a high bound means that the interval has no end. It differs from every other bound
+// because a non-empty interval never ends at the empty string.
 const Unbounded = ""
 
 // Tree maps intervals to values. The zero value is an empty tree.
@@ -258,7 +258,8 @@ func (t *Tree[V]) Valid() error {
 		was := *n
 		was.update()
 		if was.height != n.height || was.reach != n.reach {
-			return fmt.Errorf("I3: [%q, %q) says height %d reach %q, has height %d reach %q", n.lo, n.hi, n.height, n.reach, was.height, was.reach)
+			return fmt.Errorf("I3: [%q, %q) says height %d reach %q, has height %d reach %q", n.lo,
+				n.hi, n.height, n.reach, was.height, was.reach)
 		}
 		return nil
 	}
