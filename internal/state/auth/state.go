@@ -130,8 +130,8 @@ func (s *State) SameUser(seen kv.Seen) bool {
 	return ok && s.enabled && now == seen
 }
 
-// IsCurrent reports whether an identity is still valid: the user exists, and since then neither its
-// password was changed nor auth disabled.
+// IsCurrent reports whether an identity is still valid: the user exists, and nobody has changed its
+// password or disabled auth since then.
 func (s *State) IsCurrent(id Identity) bool {
 	a := s.users[id.User]
 	return a != nil && id.Revision >= max(a.Since, s.disabled)

@@ -20,7 +20,7 @@ import (
 //
 // A later version adds a flag for each new field, which follows the fields of all lower flags. This
 // program keeps unknown flags, with everything after the fields that it knows: members publish
-// their attributes when they start, also while members of older versions are in the cluster, and
+// their attributes when they start, even while members of older versions are in the cluster, and
 // all must store the same. A field that every member must understand requires a level (package
 // fsm).
 const (

@@ -119,8 +119,8 @@ func (s *State) Removed(id uint64) bool {
 func (s *State) RemovedIDs() []uint64 { return s.removed }
 
 // Level returns the level of requests that may be proposed: every member that has published its
-// attributes knows them. Other members are not counted: they publish their level before they serve,
-// and a member with a lower level is rejected. So the level of a cluster does not decrease.
+// attributes knows them. It does not count other members: they publish their level before they
+// serve, and a member with a lower level is rejected. So the level of a cluster does not decrease.
 func (s *State) Level() uint64 {
 	level := uint64(0)
 	for _, m := range s.members {

@@ -2,8 +2,8 @@
 // changes of the store, and it defines what such an entry holds.
 //
 // An entry holds a group: the requests that one member had queued when it proposed, in canonical
-// form. Everything that the outcome of a request depends on besides the state (an identity, an id,
-// a time) was decided by the proposer and is a field of the request. encode.go describes the bytes.
+// form. The proposer has decided everything that the outcome of a request depends on besides the
+// state (an identity, an id, a time): it is a field of the request. encode.go describes the bytes.
 //
 // # What a caller must do
 //
@@ -31,7 +31,7 @@
 //  5. What AppendRequest accepts, Next decodes.
 //  6. A request that exceeds a limit of the store is rejected like any other error: see
 //     mvcc.Limits. No request, and no number of them in an entry, makes Next or Commit fail.
-//     refuse.go lists what is rejected where.
+//     refuse.go lists what rejects which requests.
 //  7. The same entries have the same outcome in every version of the program, because members of
 //     two versions apply them at the same time during an upgrade. New kinds of requests and fields
 //     are proposed, and changed outcomes take effect, only when cluster.State.Level has reached the

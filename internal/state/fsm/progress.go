@@ -11,8 +11,7 @@ import (
 // the end of a lease deletes its keys. So an entry may be spread over several batches of history.
 // Each batch but the last has the position of the entry before, because the entry is not applied
 // yet, and a record of how many of its requests are applied: after a crash the member applies the
-// entry again from there. How entries are divided differs between members and does not change
-// outcomes.
+// entry again from there. Members may divide entries differently, which does not change outcomes.
 //
 // A single request is not divided, so it is rejected if its records may not fit into one batch; see
 // mvcc.Limits. The end of a lease cannot be rejected: if one revision cannot hold all deletions, it

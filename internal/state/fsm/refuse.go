@@ -56,7 +56,7 @@ func (r *Request) CheckKeys() error {
 //
 // While an alarm NOSPACE is active nothing may be added. CORRUPT stops the member that it names:
 // its proposals may be based on damaged data. An alarm CORRUPT of member 0 means that members
-// differ and it is not known which of them is wrong; it stops none.
+// differ and it is not known which of them is wrong; it stops no member.
 func refusedByAlarm(alarms []kv.Alarm, proposer uint64, r *Request) error {
 	corrupt, noSpace := false, false
 	for _, a := range alarms {

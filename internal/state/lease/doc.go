@@ -10,7 +10,7 @@
 //     Record returns, in the same batch. Other goroutines may read.
 //   - Attachments follow the key space: the caller calls Attach for every change. When a lease
 //     ends, the caller deletes its keys in the order of Keys and then calls Remove.
-//   - The caller guards Timers by a lock. It fills them when the member has become leader and has
+//   - The caller guards Timers with a lock. It fills them when the member has become leader and has
 //     applied all entries that were committed before, and discards them when the member no longer
 //     leads.
 //
@@ -21,5 +21,5 @@
 //  2. A record holds everything of a lease but its keys, which the key space holds.
 //  3. A request for one life of a lease (LeaseRef) has no effect on another life of the same id.
 //  4. Timers never report a lease as due before its TTL has passed since the last Add or Renew.
-//  5. A lease that was reported as due is not renewed until Retry or Remove.
+//  5. Renew does not renew a lease that was reported as due until Retry or Remove.
 package lease

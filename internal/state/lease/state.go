@@ -161,8 +161,8 @@ func (s *State) Remove(id int64) {
 }
 
 // Checkpoint sets the remaining TTL of a lease. It returns the lease, and whether it was changed. A
-// checkpoint of a lease that does not exist any more, of more than its TTL, or of the time before
-// the last checkpoint with the whole TTL changes nothing.
+// checkpoint of a lease that no longer exists, of more than its TTL, or of the time before the last
+// checkpoint with the whole TTL changes nothing.
 func (s *State) Checkpoint(c kv.LeaseCheckpoint, index uint64) (Lease, bool) {
 	l, ok := s.mu.leases[c.ID]
 	if !ok || l.LeaseRef != c.LeaseRef || c.Remaining < 0 || c.Remaining > l.TTL {

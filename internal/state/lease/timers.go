@@ -194,7 +194,7 @@ func (t *Timers) Due(now time.Duration, enough func(kv.LeaseRef) bool) (ended []
 }
 
 // Retry lets a lease that was reported as due and has not ended be reported again at a time. If
-// known is set, no earlier request can end it any more, and it can be renewed until then.
+// known is set, no earlier request can still end it, and Renew may renew it until then.
 func (t *Timers) Retry(r kv.LeaseRef, at time.Duration, known bool) {
 	x := t.of(r.ID)
 	if x == nil || x.ref != r || !x.ending {

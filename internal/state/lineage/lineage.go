@@ -2,10 +2,10 @@
 //
 // The id of a cluster follows from its names, and terms and indexes are small numbers, so two
 // histories may agree in all of them: a backup that is restored twice, a cluster that is wiped and
-// started with the same flags, a disk that is set back. So the leader of a term claims it with a
-// random id, by an entry. A State lists the claimed terms, and where the log left each of them.
-// Whoever knows a claim and an index of a history can ask whether another history has all entries
-// of it up to that index: Judge.
+// started with the same flags, a disk that is set back. So the leader of a term claims the term
+// with a random id, in an entry. A State lists the claimed terms, and where the log left each of
+// them. Whoever knows a claim and an index of a history can ask whether another history has all
+// entries of it up to that index: Judge.
 //
 // The first claim of a history is its incarnation. A restore drops the list, and a member that is
 // forced to be a cluster of its own begins another one, so both have a new incarnation.
@@ -18,14 +18,14 @@
 // # Invariants
 //
 //  1. Terms ascend strictly, and ends ascend with them. Only the newest term may have no end.
-//  2. A claim has an effect only in an entry of its term, and the first one of a term counts. Raft
-//     has one leader a term, so entries of a claimed term are equal in all histories that have the
-//     claim.
+//  2. A claim has an effect only in an entry of its term, and the first claim of a term counts.
+//     Raft has one leader a term, so entries of a claimed term are equal in all histories that have
+//     the claim.
 //  3. The records of a State rebuild it. There are at most MaxTerms claims and MaxArchives
 //     archives.
 //  4. The next State depends on the State and the arguments only.
-//  5. What Judge calls Foreign stays so in every later State: claims are only forgotten, and never
-//     made for an older term.
+//  5. What Judge calls Foreign stays Foreign in every later State: later States only forget claims,
+//     and add none for an older term.
 package lineage
 
 import (
@@ -82,7 +82,7 @@ func PlaceOf(address string) [32]byte { return sha256.Sum256([]byte(address)) }
 // term is a claimed term.
 type term struct {
 	Mark
-	// end is the index of the last entry of the term, 0 while there is no entry of a later one.
+	// end is the index of the last entry of the term, 0 until there is an entry of a later term.
 	end uint64
 }
 

@@ -50,7 +50,7 @@ func logName(first, last uint64, random string) string {
 	return fmt.Sprintf("%s%016x-%016x-%s", LogPrefix, first, last, random)
 }
 
-// LogAfter returns the name after which the names of log objects begin whose first index is at
+// LogAfter returns the name that precedes the names of all log objects whose first index is at
 // least first.
 func LogAfter(first uint64) string {
 	if first == 0 {

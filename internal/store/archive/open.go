@@ -79,7 +79,7 @@ func (r *Reader) check(h *Header) error {
 	return nil
 }
 
-// Object is an object whose bytes are the written ones.
+// Object is an object whose bytes Open has checked.
 type Object struct {
 	Header Header
 	name   string

@@ -21,10 +21,10 @@
 //
 // A member that has listened for a leader for an election timeout, and has applied all that it
 // knows to be committed (Pipeline.Forsaken), cannot learn the present rights. It then decides with
-// the rights that it knows, as etcd always does, and serves serializable reads, watchers, lists of
-// leases, its status, and to the role root a backup, hashes and its watchers. So an operator can
-// inspect and back up the last member of a cluster. For a member that is cut off while the others
-// go on, this means:
+// the rights that it knows, as etcd always does. It serves serializable reads, watchers, lists of
+// leases and its status; the role root also gets a backup, hashes and its watchers. So an operator
+// can inspect and back up the last member of a cluster. For a member that is cut off while the
+// others go on, this means:
 //
 //   - A right that was revoked elsewhere still counts here, for data that are as old as the right:
 //     nothing newer has arrived. Other members must not send their data to this member: they

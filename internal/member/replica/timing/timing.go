@@ -91,8 +91,8 @@ type OutcomeTimes struct {
 
 // Snapshot holds the counts since the start.
 type Snapshot struct {
-	// Requests are the requests of clients of this member, Applied the requests in entries.
-	// Outcomes that have not occurred are left out.
+	// Requests are the requests of clients of this member, Applied the requests in entries. They
+	// omit outcomes that have not occurred.
 	Requests, Applied []OutcomeTimes
 	// Ranges are reads of keys, by whether they succeeded.
 	Ranges [2]histogram.Snapshot
@@ -175,7 +175,7 @@ func (t *Recorder) SetSteps(ctx context.Context, req *fsm.Request, start time.Ti
 	t.trace(ctx, start, s)
 }
 
-// Read is the course of a read: Ready is the time until the store could be read, Took the time
+// Read has the times of a read: Ready is the time until the store could be read, Took the time
 // until the end.
 type Read struct {
 	Start       time.Time

@@ -30,7 +30,7 @@ const (
 type Place struct {
 	FS                 vfs.FS
 	HistoryDir, WALDir string
-	// NoSync leaves out every sync.
+	// NoSync skips every sync.
 	NoSync bool
 	Logger *slog.Logger
 }

@@ -86,7 +86,7 @@ func (r *Receiver) setHolder(h *holder) {
 	r.mu.holder = h
 }
 
-// Close closes the state that is being received, so that nothing is written any more.
+// Close closes the state that is being received, so that it writes nothing more.
 func (r *Receiver) Close() {
 	r.mu.Lock()
 	in := r.mu.in

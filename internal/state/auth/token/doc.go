@@ -15,5 +15,5 @@
 //     position in the log ends first. Sweep removes expired tokens in slices; Add never does.
 //  5. A JWT is valid until it expires, on every member with the key. It contains the auth revision
 //     at which it was issued, from which package auth decides whether it still identifies the same
-//     user. It is accepted only with the configured signing method of the member.
+//     user. A member accepts it only with the signing method that the member is configured with.
 package token

@@ -53,8 +53,8 @@ func NewSecret() string {
 	return string(b)
 }
 
-// Hash returns the hash by which members know a secret. A secret is too long to be found by trying,
-// so the hash needs no salt and no work.
+// Hash returns the hash by which members know a secret. A secret is too long to guess, so the hash
+// needs no salt and no work factor.
 func Hash(secret string) string {
 	h := sha256.Sum256([]byte(secret))
 	return string(h[:])
