@@ -73,6 +73,7 @@ func TestOutsideModule(t *testing.T) {
 				0o644); err != nil {
 				t.Fatal(err)
 			}
+			t.Setenv("GOWORK", "") // ./check switches workspaces off
 			run(t, dir, "go", "mod", "init", "example.org/greet")
 			run(t, dir, "sh", "-ec", way)
 			if out := run(t, dir, "./greet", server.Addr()); out != "hello\n" {

@@ -31,7 +31,11 @@ type clockEvent struct{ begin, tick bool }
 
 // turnAt begins a turn for an event of the clock, and waits for its end.
 func (n *Node) turnAt(e clockEvent) {
-	n.clock <- e
+	select {
+	case n.clock <- e:
+	case <-n.failed: // no turn follows, and nobody takes the events
+		return
+	}
 	n.turns.Post()
 	select {
 	case <-n.clocked:

@@ -146,8 +146,8 @@ func TestClockThatGoesBack(t *testing.T) {
 		m.expect("3600 3596 3601 3601 3601 3601 3636 3636 3636 3636 3636 3636 3636 96 97")
 		log := m.log.String()
 		if behind, set := strings.Count(log, "is behind the newest time"),
-			strings.Count(log, "was set"); behind != 2 || set != 3 {
-			t.Errorf("%d lines about a clock that is behind, %d about one that was set:\n%s",
+			strings.Count(log, "jumped"); behind != 2 || set != 3 {
+			t.Errorf("%d lines about a clock that is behind, %d about one that jumped:\n%s",
 				behind, set, log)
 		}
 		if strings.Count(log, "correcting times") != 1 {
