@@ -7,8 +7,10 @@
 //		}
 //		err = t.Close(ctx)
 //
-//	 1. A trace that a client has begun and sampled is exported. Of the other traces, SamplingRate in a million are exported.
-//	 2. No request waits for the collector: spans are sent in batches in the background, and dropped if too many are queued.
+//	 1. A trace that a client has begun and sampled is exported. Of the other traces,
+//	    SamplingRate in a million are exported.
+//	 2. No request waits for the collector: spans are sent in batches in the background, and
+//	    dropped if too many are queued.
 //	 3. For a call that is not exported, Traced costs one lookup in the context.
 package tracing
 

@@ -11,8 +11,8 @@
 //     requests before them.
 //   - Any goroutine may call everything else, concurrently with the writer. Readers take no lock
 //     that the writer holds.
-//   - An error of the Writer that is a *FatalError ends the life of the Store: the member must
-//     stop. Every other error concerns the request, which has not changed the state.
+//   - A *FatalError of the Writer ends the life of the Store: the member must stop. Every other
+//     error concerns the request, which then has not changed the state.
 //   - The Store keeps no requests: it copies what it needs. Results belong to the caller.
 //
 // # Invariants

@@ -209,7 +209,7 @@ func withCompact(c, before, at moment, isBefore bool) (moment, moment) {
 // NewestTime returns the time of the newest revision that readers see, 0 if it is not known.
 func (s *Store) NewestTime() int64 { return s.snap.Load().times.newest }
 
-// TimeSpan returns when a revision was made. Errors: as the log's.
+// TimeSpan returns when a revision was made. Its errors are errors of the log.
 func (s *Store) TimeSpan(revision int64) (span kv.TimeSpan, err error) {
 	v := s.read()
 	before, at, err := v.around(revision)
