@@ -11,11 +11,11 @@ import (
 //
 // After that the owner of the data rejects what is invalid, before it changes anything:
 //
-//	put, delete, transaction, compactionmvcc.Writer: limits of the store, leases, keys, revisions
-//	grant of a lease                    lease.State.Grant
-//	alarm, version                      Machine.changeAlarm, changeVersion
-//	claims of terms, archives           lineage.State.Claim, Begin
-//	users and roles, tokens             auth.State.Change, auth.State.CheckAuthenticate
+//	put, delete, transaction, compaction mvcc.Writer: limits of the store, leases, keys, revisions
+//	grant of a lease                     lease.State.Grant
+//	alarm, version                       Machine.changeAlarm, changeVersion
+//	claims of terms, archives            lineage.State.Claim, Begin
+//	users and roles, tokens              auth.State.Change, auth.State.CheckAuthenticate
 //
 // A change of the membership is an entry of its own: auth.State.CheckAdmin judges its identity,
 // then cluster.State.Change and, for raft's configuration, nextConf.
