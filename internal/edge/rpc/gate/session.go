@@ -33,13 +33,17 @@ type SessionHandler interface {
 	// fails.
 	Begin() error
 
-	common() *Session
-	// outer returns what the transport calls: the session that the handler embeds.
-	outer() transport.Session
+	// Base and Outer are those of the Session or PromptSession that the handler embeds. Outer is
+	// the session that the transport calls.
+	Base() *Session
+	Outer() transport.Session
 }
 
-func (ss *Session) common() *Session         { return ss }
-func (ss *Session) outer() transport.Session { return ss }
+// Base implements SessionHandler.
+func (ss *Session) Base() *Session { return ss }
+
+// Outer implements SessionHandler.
+func (ss *Session) Outer() transport.Session { return ss }
 
 // Context implements transport.Peer.
 func (ss *Session) Context() context.Context { return ss.ctx }
@@ -69,7 +73,7 @@ func (m *method) openSession(p transport.Peer) (_ transport.Session, err error) 
 	g := m.gate
 	m.started.Inc()
 	handler := m.Session()
-	ss := handler.common()
+	ss := handler.Base()
 	ss.Peer, ss.handler, ss.method, ss.started = p, handler, m, time.Since(epoch)
 	if g.logAll {
 		ss.traced = traced(p.Context(), m.fullName)
@@ -97,7 +101,7 @@ func (m *method) openSession(p transport.Peer) (_ transport.Session, err error) 
 	if err := handler.Begin(); err != nil {
 		return nil, err
 	}
-	return handler.outer(), nil
+	return handler.Outer(), nil
 }
 
 // noteEnd notes the end of the stream.
@@ -145,7 +149,8 @@ func (ss *Session) Close(reason error) {
 // PromptSession is a Session that answers some messages without a wait.
 type PromptSession struct{ Session }
 
-func (ps *PromptSession) outer() transport.Session { return ps }
+// Outer implements SessionHandler.
+func (ps *PromptSession) Outer() transport.Session { return ps }
 
 // Answer implements transport.PromptSession.
 func (ps *PromptSession) Answer(message, to []byte) (_ []byte, ok bool) {
