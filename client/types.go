@@ -89,11 +89,11 @@ type GetResponse struct {
 }
 
 // KV returns the first key found, or nil. It suits a Get of a single key.
-func (r *GetResponse) KV() *KeyValue {
-	if len(r.KVs) == 0 {
+func (m *GetResponse) KV() *KeyValue {
+	if len(m.KVs) == 0 {
 		return nil
 	}
-	return &r.KVs[0]
+	return &m.KVs[0]
 }
 
 // PutResponse is the answer of [Client.Put].
