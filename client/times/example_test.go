@@ -21,7 +21,7 @@ func ExampleRevisionAt() {
 	defer c.Close()
 	rev, err := times.RevisionAt(ctx, c, time.Now().Add(-5*time.Minute))
 	switch {
-	case errors.Is(err, times.ErrUnknown):
+	case errors.Is(err, times.ErrUnknown), errors.Is(err, client.ErrCompacted):
 		fmt.Println("no revision is known")
 	case err != nil:
 		log.Fatal(err)
