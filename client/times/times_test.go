@@ -43,7 +43,10 @@ func put(t *testing.T, c *client.Client, key, value string) (int64, times.Span) 
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !list[0].At.IsZero() {
+		if at := list[0].At; !at.IsZero() {
+			for !time.Now().After(at.Add(time.Millisecond)) { // the next revision has a later time
+				time.Sleep(time.Millisecond)
+			}
 			return rev, list[0]
 		}
 		time.Sleep(20 * time.Millisecond)
