@@ -359,7 +359,7 @@ var trials = []struct {
 
 // TestCut: a call whose connection is cut after any number of bytes, in either direction, returns a
 // right and complete answer or, for a write, the error of an unknown outcome. An answer is of one
-// revision, although the store changes meanwhile. No call hangs, and no goroutine remains. With
+// revision, although the store changes. No call hangs, and no goroutine remains. With
 // VIGIL_CUTS=all every call is cut at each byte, and a snapshot at each hundredth.
 func TestCut(t *testing.T) {
 	whole := open(t, client.Config{Endpoints: []string{endpoint}})

@@ -57,7 +57,7 @@ func TestUnlockTwice(t *testing.T) {
 	}
 }
 
-// TestSessionsOfOneLease: sessions of one lease exclude each other, also those of several keepers
+// TestSessionsOfOneLease: sessions of one lease exclude each other, also with several keepers
 // and clients.
 func TestSessionsOfOneLease(t *testing.T) {
 	c, err := client.New(client.Config{Endpoints: []string{endpoint}})

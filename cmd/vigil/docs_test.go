@@ -15,7 +15,7 @@ var rewrite = flag.Bool("rewrite", false,
 
 const configurationDoc = "../../docs/operations/configuration.md"
 
-// TestDocumentation: the lists of flags in the documentation are those of the program. With
+// TestDocumentation: the documentation lists the flags of the program. With
 // -rewrite they become it.
 func TestDocumentation(t *testing.T) {
 	b, err := os.ReadFile(configurationDoc)

@@ -1,7 +1,7 @@
 // Command vigilctl talks to a cluster and maintains its members. Run it with --help for its
 // commands.
 //
-// Exit codes are those of etcdctl, and one more: 0 if all is well, 1 if the command found or met a
+// Exit codes are etcdctl's, and one more: 0 if all is well, 1 if the command found or met a
 // failure or the command line has an unknown flag or command, 2 if no connection can be configured,
 // 3 for invalid input, 4 for an unsupported value of a flag, 5 if the command was interrupted or
 // something is unhealthy, 6 if keys were left because they have changed, 128 for bad arguments. If

@@ -68,7 +68,7 @@ func (e *Examination) checkClocks(r *report) {
 	}
 }
 
-// wrongClocks returns the members whose clocks differ from those of most others, if a majority
+// wrongClocks returns the members whose clocks differ from most others' clocks, if a majority
 // agrees.
 func (e *Examination) wrongClocks(known []int) map[int]bool {
 	wrong := map[int]bool{}

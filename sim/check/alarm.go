@@ -18,8 +18,8 @@ func (o *AlarmOp) String() string {
 }
 
 // CheckAlarms checks that no write which needs space, nor a lease, was made while an alarm NOSPACE
-// was active: a revision that the first watcher received meanwhile may be older, an operation that
-// was called and acknowledged meanwhile is not. Neither is one that was called before, if its
+// was active: a revision that the first watcher received in that time may be older, an operation
+// that was called and acknowledged in it is not. Neither is one that was called before, if its
 // revision is later than the alarm.
 func CheckAlarms(ops []Op, leases []LeaseOp, alarms []AlarmOp) Violations {
 	var v Violations

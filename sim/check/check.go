@@ -19,7 +19,7 @@ func (v *Violations) Add(format string, args ...any) {
 
 // Check compares the answers to clients with the history, which must be complete:
 //
-//  1. revisions follow each other, and versions and creation revisions are those of the events
+//  1. revisions follow each other, and versions and creation revisions agree with the events
 //     before; each key changes once in a revision, and the writes of listed keys happen once;
 //  2. an acknowledged write is the change at its revision, and each change belongs to exactly one
 //     operation;

@@ -64,7 +64,7 @@ func writer(value string) (fence int64, ok bool) {
 //
 //  1. the token of a holder is the create revision of its key, so no two holders have the same one;
 //  2. when a guarded write or a proclamation took effect, the claim existed and was the first one,
-//     so that writes of an old holder never follow those of a newer one;
+//     so that a write of an old holder never follows one of a newer holder;
 //  3. an acknowledged write is in the history, and one whose condition did not hold is not;
 //  4. an observer receives leaders in the order of their tokens, and each was a claim with that
 //     value.

@@ -46,7 +46,7 @@ func (r *Record) wants(e Event) bool {
 		(e.Deleted && !r.NoDelete || !e.Deleted && !r.NoPut)
 }
 
-// CheckWatch compares the messages to a watcher with the complete history: the events are those of
+// CheckWatch compares the messages to a watcher with the complete history: the events belong to
 // the history and of the watched keys that pass its filter, in its order, once each and without a
 // gap, those of a revision in one message, also across connections; none is below the revision from
 // which it watches; and after a progress notification no event up to its revision follows. What a

@@ -11,7 +11,7 @@ import (
 
 // transferLeaders transfers leadership at random, as an operator does. If it is quick, leadership
 // moves between the other members while the messages of one are slow: some reach a leader that was
-// deposed and elected again meanwhile.
+// deposed and elected again in between.
 func transferLeaders(r *run, f Fault, rng *rand.Rand, quick bool) func() {
 	op := r.operator()
 	c := setup.Operator{Users: r.plan.users(), Seed: rng.Uint64(), Endpoints: endpoints(r.members),

@@ -332,7 +332,7 @@ func (r *run) hitInstallation(rng *rand.Rand) func(*world.Machine) {
 
 // hitInstallations cuts a member off until it needs a snapshot, and hits it each time it has
 // received one. In half of the faults its syncs fail instead: it copies what it has, to offer it to
-// the sender of the snapshot, and little else is synced meanwhile.
+// the sender of the snapshot, and little else is synced during it.
 func hitInstallations(r *run, f Fault, rng *rand.Rand) func() {
 	away, over, sound := r.member(f.A), false, func() {}
 	back := r.cut(away, r.members, true, true)

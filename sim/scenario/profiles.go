@@ -16,7 +16,7 @@ import (
 type profile struct {
 	name, aim string
 	// faults are the kinds of faults; a kind that is there twice is drawn twice as often. work are
-	// those of work.
+	// the times of work.
 	faults, work []string
 	// pace is the mean time between two faults.
 	pace time.Duration

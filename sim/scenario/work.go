@@ -21,7 +21,7 @@ type work struct {
 	sights []check.Sight
 	// promised is called with the time until which a lease certainly lives, if it is not nil.
 	promised func(time.Duration)
-	// rates are those of the clocks that do not run like the others, and clocks what the fastest
+	// rates are the rates of clocks that do not run like the others, and clocks what the fastest
 	// one was.
 	rates  map[*world.Machine]int64
 	clocks check.Clocks

@@ -22,7 +22,7 @@ type Guest struct {
 	Version string
 	runtime wazero.Runtime
 	module  wazero.CompiledModule
-	// data and globals are those of the program, start is its memory after its initialization with
+	// data and globals belong to the program, start is its memory after its initialization with
 	// args.
 	data    []segmentOfData
 	globals int

@@ -65,7 +65,7 @@ func TestObjectLock(t *testing.T) {
 	}
 }
 
-// A member archives into a bucket with object lock, whose storage is killed meanwhile, so that it
+// A member archives into a bucket with object lock, whose storage is killed during that, so that it
 // puts objects again. Nothing can be deleted afterwards, and all of it is restored.
 func TestMemberWithObjectLock(t *testing.T) {
 	s := startS3(t)

@@ -95,7 +95,7 @@ func TestLeasesSurviveTheLeader(t *testing.T) {
 	}
 }
 
-// A leader that was paused beyond the TTL of leases, with another one leading meanwhile, ends none
+// A leader that was paused beyond the TTL of leases, while another one led, ends none
 // of them when it goes on, and promises nothing about those that have ended.
 func TestLeasesOfPausedLeader(t *testing.T) {
 	t.Parallel()

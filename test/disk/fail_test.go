@@ -69,7 +69,7 @@ func TestFailedSync(t *testing.T) {
 
 // TestDamage damages a sealed file under a running server, in one byte and by cutting it off, which
 // makes reads of the mapping fault. The damage is found without anybody reading it, named in the
-// log, counted and alarmed; reads of it fail by name, those of everything else go on.
+// log, counted and alarmed; reads of it fail by name, all other reads go on.
 func TestDamage(t *testing.T) {
 	if proc.Subject() != proc.Vigil {
 		t.Skip("this is about Vigil's files")

@@ -33,7 +33,7 @@ func TestRemoveNested(t *testing.T) {
 }
 
 // TestLoadWaits: a load continues after a while without answers from members, and skips the keys
-// that it wrote meanwhile. It limits its calls, and reports an outcome that stays unknown.
+// that it wrote in that time. It limits its calls, and reports an outcome that stays unknown.
 func TestLoadWaits(t *testing.T) {
 	endpoint := servertest.Start(t)
 	// The answers of the first grant and of transactions are lost, these for a while from the first

@@ -86,7 +86,7 @@ type Config struct {
 	// request without TLS may be for. An empty list, or a list with Any, allows all.
 	CORS, HostWhitelist []string
 
-	// Vars returns the variables of the member for /debug/vars, in addition to those of the
+	// Vars returns the variables of the member for /debug/vars, in addition to the variables of the
 	// process.
 	Vars func() map[string]any
 	// Archive answers /debug/archive, if it is set.

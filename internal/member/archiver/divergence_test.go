@@ -10,7 +10,7 @@ import (
 
 // TestDivergedHistory: a cluster that was forced to begin again from a member with an older log, or
 // whose disk was set back, has committed more than the archive has, and other entries at the same
-// indexes. Its entries must not continue those of the archive.
+// indexes. Its entries must not continue the entries of the archive.
 func TestDivergedHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Bucket: newBucket(t)}

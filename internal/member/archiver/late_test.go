@@ -19,7 +19,7 @@ import (
 )
 
 // late is a member's way to the bucket on which manifests are held up: the bucket receives them
-// when release is called, whatever the member has done meanwhile.
+// when release is called, whatever the member did before that.
 type late struct {
 	bucket.Bucket
 	mu      sync.Mutex

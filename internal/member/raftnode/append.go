@@ -253,7 +253,7 @@ const (
 )
 
 // writeGroup writes a group. While the log lacks space, file descriptors or memory it waits, unless
-// the group can be divided: nothing is acknowledged meanwhile, and the others of the cluster go on.
+// the group can be divided: this member acknowledges nothing, and the rest of the cluster goes on.
 // Its error is ErrStopped or one of the log, a kv.Shortage for a group that is to be divided.
 func (a *appender) writeGroup(batches []wal.Batch, divisible bool) error {
 	for try := 1; ; try++ {

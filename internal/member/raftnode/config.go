@@ -115,10 +115,10 @@ type Config struct {
 	// default 16 MiB. One entry is always handed out.
 	MaxApplying uint64
 	// MaxUncommitted bounds the entries that a leader has proposed and not committed, in bytes;
-	// default 64 MiB. More proposals wait, up to the same size for those of other members. A larger
-	// proposal waits until nothing is uncommitted, which may never happen, so the bound should be
-	// twice the largest proposal. It also bounds the unacknowledged entries sent to a member, which
-	// keeps them in memory while its disk is slow; one message may exceed it.
+	// default 64 MiB. More proposals wait, up to the same size for proposals of other members. A
+	// larger proposal waits until nothing is uncommitted, which may never happen, so the bound
+	// should be twice the largest proposal. It also bounds the unacknowledged entries sent to a
+	// member, which keeps them in memory while its disk is slow; one message may exceed it.
 	MaxUncommitted uint64
 	// MaxGroup bounds the entries that are appended to the log at once, in bytes; default 64 MiB.
 	// One entry is always appended.

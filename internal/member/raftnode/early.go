@@ -57,7 +57,7 @@ type early struct {
 
 const (
 	// voteWrites is the largest number of writes to logs in an election. Votes are synced before
-	// they are sent: first the candidate's, then those of the others, which may be writing at that
+	// they are sent: first the candidate's, then the others', which may be writing at that
 	// moment.
 	voteWrites = 3
 	// earlyTerms is the number of terms in which elections are early. The last one gets the full

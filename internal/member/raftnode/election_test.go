@@ -117,7 +117,7 @@ func TestLeadershipGoesToAMemberThatIsThere(t *testing.T) {
 	}
 }
 
-// A member whose disk is slow acknowledges nothing for a while: what it is sent meanwhile, and
+// A member whose disk is slow acknowledges nothing for a while: messages sent to it until then, and
 // keeps in memory, is bounded.
 func TestUnacknowledgedBytes(t *testing.T) {
 	const most, message = 64 << 10, 4 << 10

@@ -132,7 +132,7 @@ func (n *Node) TryReadIndex() (index uint64, ok bool) {
 }
 
 // ReadIndex returns an index. A state machine that has reached it is as new as any was when
-// ReadIndex was called. It waits while there is no leader. Errors: those of ctx, and ErrStopped.
+// ReadIndex was called. It waits while there is no leader. Errors: from ctx, and ErrStopped.
 func (n *Node) ReadIndex(ctx context.Context) (uint64, error) {
 	if index, ok := n.TryReadIndex(); ok {
 		return index, nil

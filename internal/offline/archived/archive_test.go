@@ -150,7 +150,7 @@ func TestBumpKeepsNewestTime(t *testing.T) {
 	}
 }
 
-// All states of an archive are those of the cluster: at every revision the hash of it, and at the
+// All states of an archive equal the cluster's: at every revision the hash of it, and at the
 // end the meta records.
 //
 //vigil:norace

@@ -87,7 +87,7 @@ type verifier struct {
 }
 
 // Verify reads the objects of the archive and checks each, rebuilds its states, and compares their
-// hashes with those of the manifests. An error says that the verification is not complete.
+// hashes with the manifests'. An error says that the verification is not complete.
 func (a *Archive) Verify(ctx context.Context, o VerifyOptions) (*Verdict, error) {
 	v := &verifier{a: a, ctx: ctx, o: o}
 	err := v.verifyAll()

@@ -241,8 +241,8 @@ func (b *builder) buildState() error {
 	return nil
 }
 
-// newCluster replaces the meta records by those of the new cluster at the first position. It leaves
-// out everything about the old members and about positions of the old log.
+// newCluster replaces the meta records with records of the new cluster at the first position. It
+// leaves out everything about the old members and about positions of the old log.
 func (b *builder) newCluster(c *fsm.Contents) error {
 	next := &fsm.Contents{Members: b.members, Conf: &raftpb.ConfState{Voters: b.members.IDs()},
 		Auth: c.Auth, Leases: slices.Clone(c.Leases)}

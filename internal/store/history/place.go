@@ -15,9 +15,9 @@ const placesChecked = 16
 // errors are vfs.CheckPlace's.
 func (l *Log) CheckDir() error { return l.pinned.Check() }
 
-// CheckPlaces checks that the paths of the directory and of the files still lead to those of the
-// log: each time the open segment, and some of the sealed ones, round after round. Its errors are
-// vfs.CheckPlace's. It may take as long as the disk does, and is for one goroutine.
+// CheckPlaces checks that the paths of the directory and of the files still lead to the files of
+// the log: each time the open segment, and some of the sealed ones, round after round. Its errors
+// are vfs.CheckPlace's. It may take as long as the disk does, and is for one goroutine.
 func (l *Log) CheckPlaces() error {
 	if err := l.pinned.Check(); err != nil {
 		return err

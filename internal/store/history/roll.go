@@ -91,7 +91,7 @@ func (l *Log) sizeWith(n int64) int64 {
 func (l *Log) noteLeft() { l.left.Store(l.w.seg.Alloc - l.sizeWith(0)) }
 
 // startNext makes the next segment the open one and leaves the old one to the sealer. It waits for
-// both. Its errors are those of Commit.
+// both. Errors: as Commit.
 func (l *Log) startNext() error {
 	if err := l.seal.awaitSealed(); err != nil {
 		return l.end.failUnlessShort(err)

@@ -9,9 +9,9 @@ import (
 // placesChecked is how many older segments a call of CheckPlaces compares.
 const placesChecked = 16
 
-// CheckPlaces checks that the paths of the directory and of the files still lead to those of the
-// log: each time the active segment, and some of the older ones, round after round. Its errors are
-// vfs.CheckPlace's. It may take as long as the disk does, and is for one goroutine.
+// CheckPlaces checks that the paths of the directory and of the files still lead to the files of
+// the log: each time the active segment, and some of the older ones, round after round. Its errors
+// are vfs.CheckPlace's. It may take as long as the disk does, and is for one goroutine.
 func (w *WAL) CheckPlaces() error {
 	if err := w.dir.Check(); err != nil {
 		return err

@@ -33,7 +33,7 @@ type Member struct {
 	SegmentBytes, HistoryBytes int64
 }
 
-// Client configures a process with clients and watchers. Times are those of the simulation in
+// Client configures a process with clients and watchers. Times are of the simulation, in
 // nanoseconds.
 type Client struct {
 	Seed      uint64

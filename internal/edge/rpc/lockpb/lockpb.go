@@ -1,7 +1,7 @@
 // Package lockpb describes the services v3lockpb.Lock and v3electionpb.Election and their messages,
 // which are not in go.etcd.io/etcd/api, and the service vigil.Times, which etcd does not have.
 //
-// The descriptors of Lock and Election equal those of etcd's server, including options, so
+// The descriptors of Lock and Election equal etcd's, including options, so
 // reflection and JSON are equal too. They are not in the registry of the process, because a program
 // that embeds a member and links etcd's descriptors would not start. So there are no generated
 // types; messages are dynamic, which is fast enough for calls that wait for consensus.

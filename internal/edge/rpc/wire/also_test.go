@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestAlso: the messages of a response for several watchers have their sizes, and those of the same
-// size differ in the watch id only.
+// TestAlso: the messages of a response for several watchers have their sizes, and messages of the
+// same size differ in the watch id only.
 func TestAlso(t *testing.T) {
 	same := 0
 	for seed := range uint64(5000) {

@@ -75,7 +75,8 @@ func (f *fake) Linearize(ctx context.Context) error {
 	return ctx.Err()
 }
 func (f *fake) Status() raftnode.Status {
-	return raftnode.Status{Lead: f.led.Load().lead, Term: term, HandedOver: f.handed.Load(), Current: f.current()}
+	return raftnode.Status{Lead: f.led.Load().lead, Term: term, HandedOver: f.handed.Load(),
+		Current: f.current()}
 }
 func (f *fake) current() time.Time {
 	if since := f.stalled.Load(); since != nil {
@@ -284,7 +285,7 @@ func TestCallsAreChecked(t *testing.T) {
 }
 
 // A lease that has ended in the state is not renewed by its timer, which is removed later: the
-// revision of its end may be readable. Nor is one whose id is granted again meanwhile.
+// revision of its end may be readable. Nor is one whose id was granted again.
 func TestRenewBeforeFollow(t *testing.T) {
 	l, f := start(t, false)
 	f.grant(t, 1, 50)

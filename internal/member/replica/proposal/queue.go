@@ -128,7 +128,7 @@ func New(o Options) *Queue {
 }
 
 // addCall puts a request into the group that is being filled. The request adds cost bytes to the
-// store. free is the space on the disk, if it was measured. Errors: those of ctx and Close,
+// store. free is the space on the disk, if it was measured. Errors: from ctx and Close,
 // kv.ErrRequestTooLarge, kv.ErrTooManyRequests, those of Space, and those of the encoding.
 func (q *Queue) addCall(ctx context.Context, c *Call, cost int64, free []int64) error {
 	q.mu.Lock()

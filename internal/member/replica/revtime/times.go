@@ -13,7 +13,8 @@ type Pipeline interface {
 	// Linearize waits until the member has applied everything that any member had applied at the
 	// time of the call.
 	Linearize(context.Context) error
-	// ReadStore calls read with the store, and again if a snapshot replaces the store meanwhile.
+	// ReadStore calls read with the store, and again if a snapshot replaces the store during the
+	// call.
 	ReadStore(ctx context.Context, read func(*mvcc.Store) error) error
 }
 
@@ -40,8 +41,8 @@ func New(p Pipeline, a Access, clock func() time.Time) *Times {
 const futureSlack = 5 * time.Second
 
 // RevisionAt returns the newest revision that was made at or before a time, in milliseconds since
-// 1970. It can be read unless it is compacted meanwhile. Errors: a *kv.TimeError, those of auth and
-// of the store, and those of a linearizable read unless it is serializable.
+// 1970. It can be read unless it is compacted by then. Errors: *kv.TimeError, errors of auth and of
+// the store, and unless serializable, errors of a linearizable read.
 func (t *Times) RevisionAt(ctx context.Context, ms int64,
 	serializable bool) (revision int64, err error) {
 	if err := t.awaitReadable(ctx, serializable); err != nil {
@@ -57,7 +58,7 @@ func (t *Times) RevisionAt(ctx context.Context, ms int64,
 	return revision, err
 }
 
-// Spans returns when revisions were made. Errors: those of auth, of the store, and of a
+// Spans returns when revisions were made. Errors: of auth, of the store, and of a
 // linearizable read.
 func (t *Times) Spans(ctx context.Context, revisions []int64) ([]kv.TimeSpan, error) {
 	if err := t.awaitReadable(ctx, false); err != nil {

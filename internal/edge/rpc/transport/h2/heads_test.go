@@ -96,7 +96,7 @@ func (n *notedHeads) check(t *testing.T, data []byte) {
 }
 
 // randomHeads are the frames of a client whose header blocks are new, repeated, or repeated after
-// the table has changed: those of requests, also of such that are refused, of trailers, and of
+// the table has changed: blocks of requests, also of rejected ones, of trailers, and of
 // streams that have ended.
 func randomHeads(r *rand.Rand) []byte {
 	var b, head bytes.Buffer

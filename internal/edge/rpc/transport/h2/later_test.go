@@ -149,7 +149,7 @@ func TestPromptWindows(t *testing.T) {
 }
 
 // TestPromptBounded: answers that become frames at once wait for a client that does not read in
-// bounded memory; the others are counted as those of their streams.
+// bounded memory; the others are counted with their streams.
 func TestPromptBounded(t *testing.T) {
 	var nc *blockedConn
 	c := connectThrough(t, Options{}, framesAtOnce,
