@@ -64,6 +64,16 @@ func TestDoctorSicknesses(t *testing.T) {
 	alarm(pb.AlarmRequest_ACTIVATE, pb.AlarmType_CORRUPT, last)
 	sick("alarm")
 	alarm(pb.AlarmRequest_DEACTIVATE, pb.AlarmType_CORRUPT, last)
+	// The member serves watches once it has applied that.
+	for until := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		_, err := last.client.Get(proc.Context(t), "k")
+		if err == nil {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatal(err)
+		}
+	}
 
 	// A client that does not read, while values are written up to the limit.
 	watching, stop := context.WithCancel(t.Context())
